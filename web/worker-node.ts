@@ -11,6 +11,7 @@ import { nodeSwapFiles } from './io/swap-node.js';
 import { NodeFile, nodeStore } from './io/store-node.js';
 import { SluiceError } from './protocol/errors.js';
 import type { Port } from './protocol/messages.js';
+import { nodeGpu } from './worker/gpu-node.js';
 import type { HostPlatform } from './worker/loading.js';
 import { takeRole } from './worker/roles.js';
 import { compileWasm } from './worker/wasm.js';
@@ -35,8 +36,6 @@ async function bytesOf(file: URL): Promise<ArrayBuffer> {
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
 }
 
-const kNoGpu = 'Node has no WebGPU.';
-
 const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
@@ -44,16 +43,7 @@ const platform: HostPlatform = {
   store: async ({ cacheDir }) => nodeStore(cacheDir),
   openPath,
   swapFiles: () => nodeSwapFiles(),
-  gpu: async () => ({
-    advise: async () => ({
-      prefill: 'wasm',
-      decode: 'wasm',
-      gpuMinBatch: Infinity,
-      reason: kNoGpu,
-    }),
-    findGpu: async ({ device }) =>
-      device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoGpu)),
-  }),
+  gpu: nodeGpu,
   hosts: () => import('./io/hosts.js'),
   qsf: () => import('./io/qsf.js'),
   pictures: () => import('./pictures-node.js'),

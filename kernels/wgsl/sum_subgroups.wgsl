@@ -1,11 +1,13 @@
 // Sums over a workgroup of WG invocations, SUMS of them at once, by subgroups. Requires invocation
-// i to be in subgroup i / size, which is tested at run time before use.
+// i to be in subgroup i / size, which is tested at run time before use. A subgroup has at least four
+// invocations. Workgroup memory is kept small: every workgroup clears it first.
+const SUBGROUPS = WG / 4u;
 struct Invocation {
   @builtin(local_invocation_index) lane: u32,
   @builtin(subgroup_invocation_id) place: u32,
   @builtin(subgroup_size) size: u32,
 }
-var<workgroup> partial: array<f32, SUMS * WG>;
+var<workgroup> partial: array<f32, SUMS * SUBGROUPS>;
 var<private> subgroup_count: u32;
 
 fn add_up(at: Invocation, sums: ptr<function, array<f32, SUMS>>) {
@@ -14,7 +16,7 @@ fn add_up(at: Invocation, sums: ptr<function, array<f32, SUMS>>) {
   for (var k = 0u; k < SUMS; k++) {
     let sum = subgroupAdd((*sums)[k]);
     if (at.place == 0u) {
-      partial[k * WG + at.lane / at.size] = sum;
+      partial[k * SUBGROUPS + at.lane / at.size] = sum;
     }
   }
   workgroupBarrier();
@@ -22,7 +24,7 @@ fn add_up(at: Invocation, sums: ptr<function, array<f32, SUMS>>) {
 fn total(k: u32) -> f32 {
   var sum = 0.0;
   for (var i = 0u; i < subgroup_count; i++) {
-    sum += partial[k * WG + i];
+    sum += partial[k * SUBGROUPS + i];
   }
   return sum;
 }

@@ -1,4 +1,4 @@
-// Creates GPU buffers and counts their bytes, which gpuBudget limits.
+// Creates GPU buffers and counts their bytes, which gpuBudget limits, and writes to them.
 
 // Values of GPUBufferUsage, whose names are not available in every environment.
 export const enum Usage {
@@ -36,4 +36,17 @@ export class Buffers {
     for (const buffer of this.#all.splice(0)) buffer.destroy();
     this.bytes = 0;
   }
+}
+
+/**
+ * Writes bytes of the engine's memory to byte `at` of a buffer. They are copied first: that memory
+ * is shared between threads, and Dawn crashes in Node if it is given shared memory.
+ */
+export function writeFrom(
+  { buffer: heap }: WebAssembly.Memory,
+  address: number,
+  bytes: number,
+  { queue, target, at }: { queue: GPUQueue; target: GPUBuffer; at: number },
+): void {
+  queue.writeBuffer(target, at, new Uint8Array(heap, address, bytes).slice());
 }

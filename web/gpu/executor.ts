@@ -6,10 +6,10 @@
 import { SluiceError } from '../protocol/errors.js';
 import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
-import { Buffers, Usage } from './buffers.js';
+import { Buffers, Usage, writeFrom } from './buffers.js';
 import { GpuKvCache, cacheBytes } from './kv-cache.js';
 import { WeightUpload, type ReadWeights } from './weight-upload.js';
-import { Kernels, type Memory, type Recorder } from './kernels.js';
+import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
 import { loadTypes } from './load-types.js';
@@ -77,7 +77,8 @@ export class GpuExecutor {
   /** Buffers of pinned units, and whether each is loaded. */
   readonly #pinned: (GPUBuffer | null)[];
   readonly #there: boolean[];
-  #prepared: Promise<void> = Promise.resolve();
+  /** Kinds of passes whose pipelines are compiled. */
+  readonly #ready = new Set<string>();
   #vectorsThere = false;
   #running: Promise<void> | null = null;
   #closed = false;
@@ -127,25 +128,30 @@ export class GpuExecutor {
   #begun(): this {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
-    this.#prepared = this.#prepare();
-    this.#prepared.catch(() => {}); // reported by the first pass
+    this.#prepare(1, 0, 1).catch(() => {}); // reported by the pass that needs them
     return this;
   }
 
-  /** Compiles all pipelines for decoding and prefill, while the first weights are read. */
-  #prepare(): Promise<void> {
-    return this.#kernels.prepare(this.#memory, (recorder) => {
-      for (const tokens of new Set([1, this.#host.program.nBatch])) {
-        const rows: Rows = { tokens, first: 0, skipped: 0, states: { live: 0, due: 0 } };
-        for (const step of this.#steps) {
-          if (step.op.kind === OpKind.Select) rows.tokens = 1;
-          else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
-          for (const u of this.#unitsOf(step))
-            this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
-          this.#writer.finish(recorder, step, rows);
-        }
+  /**
+   * Compiles the pipelines of a pass of `tokens` from position `first` on, `nRows` of which get
+   * logits. A pass waits for these alone: a software adapter takes seconds for each. What a pass
+   * needs changes with the number of tokens, and as the context grows.
+   */
+  async #prepare(tokens: number, first: number, nRows: number): Promise<void> {
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)}`;
+    if (this.#ready.has(kind)) return;
+    await this.#kernels.prepare(this.#memory, (recorder) => {
+      const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 } };
+      for (const step of this.#steps) {
+        if (step.op.kind === OpKind.Select) rows.tokens = nRows;
+        else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
+        if (rows.tokens === 0) break;
+        for (const u of this.#unitsOf(step))
+          this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+        this.#writer.finish(recorder, step, rows);
       }
     });
+    this.#ready.add(kind);
   }
 
   /** Errors: NOT_SUPPORTED (names what the GPU does not support), BUDGET_TOO_SMALL. */
@@ -276,17 +282,13 @@ export class GpuExecutor {
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     this.#feed.ahead();
-    await this.#prepared;
+    await this.#prepare(n, first, nRows);
     if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
-      queue.writeBuffer(
-        this.#memory.arena,
-        4 * at,
-        new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats),
-      );
+      writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
     copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
     program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
@@ -317,7 +319,8 @@ export class GpuExecutor {
       );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      this.counts.gpuPasses++;
+      if (this.counts.gpuPasses++ === 0)
+        this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();
@@ -393,13 +396,11 @@ export class GpuExecutor {
     if (this.#vectorsThere) return;
     const { program, memory } = this.#host;
     const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
-    program.vecs.forEach((n, i) => {
-      this.#device.queue.writeBuffer(
-        this.#memory.vectors,
-        4 * this.#layout.vecs[i]!,
-        new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n),
-      );
-    });
+    const { queue } = this.#device;
+    const target = this.#memory.vectors;
+    program.vecs.forEach((n, i) =>
+      writeFrom(memory, addresses[i]!, 4 * n, { queue, target, at: 4 * this.#layout.vecs[i]! }),
+    );
     this.#vectorsThere = true;
   }
 

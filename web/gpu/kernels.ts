@@ -30,7 +30,7 @@ import * as products from './kernels/matmul.js';
 import type { Features } from './kernels/shaders.js';
 import { types } from './kernels/types.js';
 
-export { attentionScratch } from './kernels/attention.js';
+export { attentionScratch, kSplit } from './kernels/attention.js';
 export type * from './kernels/calls.js';
 export type { Coded, Features, Memory };
 export { actBytes, kFewTokens } from './kernels/matmul.js';

@@ -3,6 +3,7 @@
 // pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
 // if the GPU has those of another sequence, and downloaded after each pass.
 
+import { writeFrom } from './buffers.js';
 import { Word, type Program } from './program.js';
 
 /** Offsets of the states in the arena, in floats. */
@@ -61,8 +62,8 @@ export class GpuRecurrentStates {
     const copies = this.#due(words);
     if (!words[Word.Kept]) {
       this.#each(words, (layer, floats, before) => {
-        const state = new Uint8Array(this.#memory.buffer as ArrayBuffer, before, 4 * floats);
-        queue.writeBuffer(this.#arena, 4 * statePlace(this.#plan, layer, this.#live), state);
+        const at = 4 * statePlace(this.#plan, layer, this.#live);
+        writeFrom(this.#memory, before, 4 * floats, { queue, target: this.#arena, at });
       });
     }
     return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };

@@ -190,6 +190,7 @@ async function bundleNode(esbuild, common) {
       })),
     ],
     platform: 'node',
+    external: ['webgpu'], // an optional peer dependency
     loader: { '.def': 'text' }, // tables of the native program
     plugins: [filesApart(true)],
   });

@@ -14,8 +14,9 @@ import rotateText from '../../../kernels/wgsl/rope.wgsl';
 import storeText from '../../../kernels/wgsl/kv_store.wgsl';
 
 const kSplitTokens = 4; // maximum for which attention is split over positions
-const kSplit = 256,
-  kMaxParts = 32;
+/** Positions of a part, at least. */
+export const kSplit = 256;
+const kMaxParts = 32;
 
 /** Size of Attention.scratch in floats. */
 export const attentionScratch = (heads: number, dv: number): number =>

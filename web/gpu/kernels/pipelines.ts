@@ -27,6 +27,7 @@ export class Pipelines {
   readonly features: Features;
   readonly codebooks: CodebookBuffers;
   readonly #compiled = new Map<string, Compiled>();
+  readonly #compiling = new Map<string, Promise<Compiled>>();
   readonly #layouts = new Map<Bound, GPUBindGroupLayout>();
   readonly #groups = new Map<string, GPUBindGroup>();
   readonly #names = new WeakMap<GPUBuffer, number>();
@@ -92,15 +93,21 @@ export class Pipelines {
     );
   }
 
+  /** Compiles what is missing, without blocking. Two calls never compile the same pipeline twice. */
   async compile(variants: Iterable<Variant>): Promise<void> {
-    const missing = new Map(
-      [...variants].map((v) => [keyOf(v), v] as const).filter(([key]) => !this.#compiled.has(key)),
-    );
-    await Promise.all(
-      [...missing.values()].map(async (v) =>
-        this.#keep(v, await this.#device.createComputePipelineAsync(this.#describe(v))),
-      ),
-    );
+    await Promise.all([...variants].map((variant) => this.#start(variant)));
+  }
+
+  #start(variant: Variant): Promise<Compiled> | Compiled {
+    const key = keyOf(variant);
+    const there = this.#compiled.get(key) ?? this.#compiling.get(key);
+    if (there) return there;
+    const compiling = this.#device
+      .createComputePipelineAsync(this.#describe(variant))
+      .then((pipeline) => this.#compiled.get(key) ?? this.#keep(variant, pipeline))
+      .finally(() => this.#compiling.delete(key));
+    this.#compiling.set(key, compiling);
+    return compiling;
   }
 
   #uniform(chunk: number): GPUBuffer {
