@@ -69,6 +69,8 @@ const commands: Record<
       prompt: { ...text, short: 'p' },
       file: { ...text, short: 'f' },
       raw: flag,
+      grammar: text,
+      'json-schema': text,
       'no-display-prompt': flag, // never displayed here
     },
     run: (...given) => run(Engine, ...given),
@@ -123,6 +125,7 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
 
   run MODEL [PROMPT]   answer a prompt ("-": standard input); without one, hold a conversation
       [-p PROMPT | -f FILE] [--raw]    --raw: continue the prompt without the chat template
+      [--grammar G | --json-schema S]    structured output: the text itself, or a file with it
   chat MODEL           hold a conversation
       [--system TEXT] [-n N] [--temp 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed S]
       [--stop TEXT]… [--ignore-eos] [--repeat-penalty 1] [--frequency-penalty 0]

@@ -67,10 +67,6 @@ std::string full_path(std::string_view path) {
   return find_route(full) ? full : std::string(path);
 }
 
-ApiError unknown_path() {
-  return {.status = 404, .message = "There is nothing at this path.", .code = "unknown_url"};
-}
-
 Problem write_page(std::string_view path, std::string_view body, const ollama::ModelFacts& model,
                    Page* out) {
   const std::optional<Route> route = find_route(path);
@@ -98,7 +94,7 @@ Problem write_page(std::string_view path, std::string_view body, const ollama::M
                     "This server has one model, which cannot be changed here: " + model.name + ".",
                     "", "NOT_SUPPORTED"};
   } else {
-    return unknown_path();
+    return openai::unknown_path();
   }
   return {};
 }

@@ -27,9 +27,6 @@ struct Route {
 // it, too.
 [[nodiscard]] std::string full_path(std::string_view path);
 
-// The error of a path where nothing is.
-[[nodiscard]] openai::ApiError unknown_path();
-
 struct Page {
   const char* type = "application/json";
   std::string body{};

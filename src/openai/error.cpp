@@ -20,6 +20,10 @@ constexpr struct {
 
 }  // namespace
 
+ApiError unknown_path() {
+  return {.status = 404, .message = "There is nothing at this path.", .code = "unknown_url"};
+}
+
 ErrorTypes error_types(int status) {
   for (const auto& row : kTypes) {
     if (row.status == status) return row.types;

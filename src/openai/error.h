@@ -20,6 +20,9 @@ using Problem = std::optional<ApiError>;
 // Converts an engine error. The status is 400 for invalid requests, 503 for aborted ones, else 500.
 [[nodiscard]] ApiError api_error(const Status& status);
 
+// The error of a path where nothing is.
+[[nodiscard]] ApiError unknown_path();
+
 // The "type" of errors with an HTTP status, in each API.
 struct ErrorTypes {
   const char *openai, *anthropic;

@@ -98,7 +98,7 @@ bool Service::refuse(const Call& call, Reply* reply, Record* record) const {
   const std::string path = endpoints::full_path(call.path);
   const std::optional<endpoints::Route> route = endpoints::find_route(path);
   if (!route) {
-    const ApiError unknown = endpoints::unknown_path();
+    const ApiError unknown = openai::unknown_path();
     record->error = unknown.code;
     *reply = {.status = unknown.status, .body = endpoints::error_body(path, unknown)};
     return true;

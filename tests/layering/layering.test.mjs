@@ -294,8 +294,8 @@ const fieldNames = {
   'chat/answers.ts': ['chat_template', 'logit_bias'], // may hold what JSON has not
   'api/embedding.ts': ['encoding_format', 'prompt_tokens', 'total_tokens'],
   'api/embed.ts': ['encoding_format', 'prompt_tokens', 'total_tokens'],
-  'serve/routes.ts': ['prompt_tokens', 'completion_tokens'], // the log
-  'serve/errors.ts': ['context_length_exceeded', 'request_too_large'], // documents the codes
+  'serve/routes.ts': ['prompt_tokens', 'completion_tokens', 'unknown_url'], // the log; a code
+  'serve/errors.ts': ['context_length_exceeded', 'request_too_large', 'unknown_url'], // the codes
   'serve/server.ts': ['request_too_large'], // a code too
 };
 

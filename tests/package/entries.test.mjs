@@ -77,6 +77,26 @@ test('run and chat use the chat template, and run without a prompt is a chat', a
   }
 });
 
+test('run constrains its output by a text or a file', () => {
+  const schema = '{"enum": ["No."]}';
+  const grammar = 'root ::= "No" "."+';
+  const file = join(folder, 'constraint');
+  const flags = ['--quiet', '-n', '8', '--temp', '0', '--ctx', '256', '--threads', '1'];
+  const output = (option, value, ...more) => {
+    const ran = cli(['run', model, 'Hello', option, value, ...more, ...flags]);
+    assert.equal(ran.status, 0, ran.stderr);
+    return ran.stdout;
+  };
+  for (const option of ['--json-schema', '-j']) assert.equal(output(option, schema), '"No."\n');
+  writeFileSync(file, schema);
+  for (const option of ['--json-schema', '-jf', '--json-schema-file'])
+    assert.equal(output(option, file, '--raw'), '"No."\n');
+  assert.match(output('--grammar', grammar), /^No\.+\n$/);
+  writeFileSync(file, grammar);
+  for (const option of ['--grammar', '--grammar-file'])
+    assert.match(output(option, file), /^No\.+\n$/);
+});
+
 test('tokenize prints the ids on one line', async () => {
   const file = join(folder, 'text');
   writeFileSync(file, 'Once upon a time<|end|>');

@@ -132,3 +132,33 @@ test('the history of a session has the response without its reasoning', async ()
     await session.dispose();
   }
 });
+
+test('a schema of a session holds for the content, which reasoning may precede', async () => {
+  const schema = { enum: ['No.'] };
+  const text = JSON.stringify(schema);
+  for (const [name, reasoning] of [
+    ['mistral', 'Hm.'],
+    ['hermes', 'Hmm.'],
+    ['harmony', ''],
+  ]) {
+    for (const jsonSchema of [schema, text]) {
+      const session = engines[name].session();
+      const result = await session.send('reason', { temperature: 0, jsonSchema }).result;
+      assert.deepEqual([result.content, result.reasoning], ['"No."', reasoning], name);
+      await session.dispose();
+    }
+  }
+  const session = engines.hermes.session();
+  const send = (options) => session.send('reason', { temperature: 0, ...options }).result;
+  await assert.rejects(send({ jsonSchema: text, grammar: 'root ::= "a"' }), /Only one of/);
+  await assert.rejects(send({ jsonSchema: '{"enum' }), {
+    code: 'GRAMMAR_SYNTAX',
+    message: /line 1, column \d+/i,
+  });
+  await assert.rejects(send({ jsonSchema: '{"type": "foo"}' }), { code: 'SCHEMA_UNSUPPORTED' });
+  assert.deepEqual(session.messages, [], 'a turn that fails leaves the session unchanged');
+  const { content, reasoning } = await send({ jsonSchema: true, maxTokens: 40 });
+  assert.equal(reasoning, 'Hmm.');
+  assert.match(content, /^["[{\dtfn-]/);
+  await session.dispose();
+});

@@ -257,7 +257,7 @@ export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Ar
   return Int32Array.from(list);
 }
 
-const isText = (value: unknown): value is string => typeof value === 'string';
+export const isText = (value: unknown): value is string => typeof value === 'string';
 
 export function tokenizeSpec({
   addSpecial = true,
@@ -323,7 +323,7 @@ function constraintOf(
   grammar?: string,
   regex?: string,
   choice?: readonly string[],
-  schema?: object | boolean,
+  schema?: object | string | boolean,
 ): Constraint | undefined {
   if (choice !== undefined && !(Array.isArray(choice) && choice.every(isText)))
     invalid('choice must be a string array.');
@@ -332,7 +332,7 @@ function constraintOf(
     regex,
     choice && JSON.stringify(choice),
     schema === true ? '' : undefined,
-    schema === true ? undefined : schema && JSON.stringify(schema),
+    schema === true ? undefined : isText(schema) ? schema : schema && JSON.stringify(schema),
   ]
     .map((text, kind) => ({ kind, text }))
     .filter(({ text }) => text !== undefined);

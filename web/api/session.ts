@@ -24,7 +24,7 @@ import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
 import type { GeneratedToken, GenerationResult, SavedState } from '../protocol/types.js';
 import { begun, Generation } from './generation.js';
-import { tokenizeSpec } from './options.js';
+import { isText, tokenizeSpec } from './options.js';
 
 /** The part of Engine that sessions use. */
 export interface SessionEngine {
@@ -72,6 +72,16 @@ export interface SavedSession extends SavedState {
 export function checkSaved(saved: SavedState): void {
   if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array))
     invalid('Pass what saveState() or save() returned.');
+}
+
+/** The text if it is JSON. The engine describes what is wrong with another one. */
+function validJson(text: string): string | undefined {
+  try {
+    JSON.parse(text);
+    return text;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Sequence number of the next session; 0 is the engine's own sequence. */
@@ -150,7 +160,7 @@ export class Session {
    * Sends a message and generates the response. A string is a user message; other roles are passed
    * as one message object or a list. The conversation then contains both. If the generation fails
    * or is aborted, the session stays as it was. Tokens and result also have the parts of the text:
-   * `content` and `reasoning`.
+   * `content` and `reasoning`. A `jsonSchema` holds for the content; reasoning comes before it.
    *
    * @example
    * ```ts
@@ -176,13 +186,19 @@ export class Session {
           ? message
           : [message as ChatMessage];
     let answer: Answer;
+    const { grammar, jsonSchema: schema } = options;
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Prompt> => {
       const prompts = await this.#engine.prompts();
       const rendered = await prompts.render([...this.#list, ...added], this.#options);
       merged.stop = [...given, ...rendered.stop];
-      answer = await prompts.answer(rendered, this.#options.template, {});
+      answer = await prompts.answer(rendered, this.#options.template, {
+        responseSchema: isText(schema) ? validJson(schema) : JSON.stringify(schema),
+      });
+      // Where reasoning may come first, a grammar takes the place of the schema.
+      if (answer.grammar && !isText(grammar))
+        Object.assign(merged, { grammar: answer.grammar, jsonSchema: undefined });
       return rendered;
     };
     const whole = { content: '', reasoning: '' };

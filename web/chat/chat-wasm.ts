@@ -1,6 +1,7 @@
 // The glue of chat.wasm (src/bindings/chat/module.cpp), which renders chat templates; answer-wasm.ts
-// reads responses with it, and exchange.ts serves requests. An instance keeps the templates that it has parsed; what it has grown to
-// is returned with the whole instance.
+// reads responses with it, and exchange.ts serves requests. chat-server.wasm does the latter two for
+// Node's server. An instance keeps the templates that it has parsed; what it has grown to is
+// returned with the whole instance.
 
 import { SluiceError } from '../protocol/errors.js';
 import { moduleLoader, WasmInstance } from '../protocol/wasm-module.js';
@@ -190,11 +191,14 @@ export class Instance extends WasmInstance<Exports> {
 /** Instances of chat.wasm, one after another. */
 export class ChatWasm {
   #instance: Promise<Instance> | null = null;
-  readonly #readFile: ((path: URL) => Promise<Uint8Array>) | undefined;
+  readonly #module: () => Promise<WebAssembly.Module>;
 
-  /** `readFile`: Node's. */
-  constructor(readFile?: (path: URL) => Promise<Uint8Array>) {
-    this.#readFile = readFile;
+  /** `readFile`: Node's. `module`: chat-server.wasm, which does not render. */
+  constructor(
+    readFile?: (path: URL) => Promise<Uint8Array>,
+    module = () => compiled(() => chatBinary(readFile)),
+  ) {
+    this.#module = module;
   }
 
   /** Runs `work`. Its instance is replaced after a call that aborted, and when it is full. */
@@ -209,7 +213,7 @@ export class ChatWasm {
   }
 
   #start(): Promise<Instance> {
-    return (this.#instance ??= compiled(() => chatBinary(this.#readFile))
+    return (this.#instance ??= this.#module()
       .then((module) => Instance.create(module))
       .catch((error) => {
         this.#instance = null;

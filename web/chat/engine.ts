@@ -82,7 +82,9 @@ export interface Prompts {
     template: string | undefined,
     request: AnswerRequest,
   ): Promise<Answer>;
-  /** The paths that open() knows, with their methods. */
+  /** Serves all endpoints from now on, with `module`: chat-server.wasm. */
+  serve(module: () => Promise<WebAssembly.Module>): void;
+  /** The paths that open() knows after serve(), with their methods. */
   routes(): Promise<Map<string, RouteMethod>>;
   /** Reads a request to an endpoint. The caller closes it. `body`: JSON in UTF-8. */
   open(path: string, body: string | Uint8Array, model: string): Promise<Exchange>;

@@ -1,7 +1,7 @@
 // A request to a server's endpoint and its response, by chat.wasm (src/bindings/chat/exchange.cpp):
 // the check of the request, what the engine must do, and the response that is made of what the
-// engine returns. The page sends chats and completions through it, Node's server all of its
-// endpoints. An Exchange lives in an instance of chat.wasm until close().
+// engine returns. The page sends chats, completions and embeddings through it. Node's server has
+// all of its endpoints in chat-server.wasm. An Exchange lives in an instance until close().
 
 import { SluiceError } from '../protocol/errors.js';
 import type { GenerateSpec } from '../protocol/messages.js';

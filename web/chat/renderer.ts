@@ -32,7 +32,7 @@ export class PromptRenderer implements Prompts {
   readonly #controlTokens: () => Promise<string>;
   readonly #wasm: ChatWasm;
   /** Apart from templates, which can use up memory and stack. */
-  readonly #answers: ChatWasm;
+  #answers: ChatWasm;
 
   constructor(
     info: ModelInfo,
@@ -79,6 +79,10 @@ export class PromptRenderer implements Prompts {
           !prompt.literalSpans,
         ),
     );
+  }
+
+  serve(module: () => Promise<WebAssembly.Module>): void {
+    this.#answers = new ChatWasm(undefined, module);
   }
 
   routes(): Promise<Map<string, RouteMethod>> {

@@ -32,6 +32,34 @@ function generateOptions(values: Values): GenerateOptions {
   };
 }
 
+/** The constraint of --grammar or --json-schema. */
+interface Structure {
+  options: Pick<GenerateOptions, 'grammar' | 'jsonSchema'>;
+  /** The option, and the file if it names one. '': none is given. */
+  where: string;
+}
+
+function structure(values: Values): Structure {
+  const { grammar, 'json-schema': schema } = values as Record<string, string | undefined>;
+  if (grammar !== undefined && schema !== undefined)
+    throw new UsageError('give either --grammar or --json-schema, not both');
+  const given = grammar ?? schema;
+  if (given === undefined) return { options: {}, where: '' };
+  const isText = grammar === undefined ? /^\s*\{/.test(given) : given.includes('::=');
+  const text = isText ? given : readText(given);
+  return {
+    options: grammar === undefined ? { jsonSchema: text } : { grammar: text },
+    where: `--${grammar === undefined ? 'json-schema' : 'grammar'}${isText ? '' : ` "${given}"`}`,
+  };
+}
+
+/** An error of a constraint, with where the constraint came from. */
+function located({ where }: Structure, error: unknown): unknown {
+  if (!where || !(error instanceof SluiceError) || !/^(GRAMMAR|SCHEMA)_/.test(error.code))
+    return error;
+  return new SluiceError(error.code, `${where}: ${error.message}`, { cause: error });
+}
+
 /** undefined: as many as fit. */
 function maxTokens(values: Values, fallback?: number): number | undefined {
   const n = number(values, 'n-predict') ?? fallback;
@@ -114,7 +142,7 @@ export async function run(
 ): Promise<void> {
   const prompt = promptOf(values, word);
   if (prompt === undefined) {
-    const needs = ['raw', 'json'].find((name) => values[name]);
+    const needs = ['raw', 'json', 'grammar', 'json-schema'].find((name) => values[name]);
     if (needs)
       throw new SluiceError('PROMPT_EMPTY', `--${needs} needs a prompt: write it after MODEL`);
     return converse(engines, model, values, true);
@@ -125,7 +153,8 @@ export async function run(
       'the prompt is empty: write it after MODEL, as in sluice-llm run MODEL "Hello"',
     );
   }
-  const options = generateOptions(values);
+  const constraint = structure(values);
+  const options = { ...generateOptions(values), ...constraint.options };
   const system = values['system'] as string | undefined;
   if (values['raw'] && system !== undefined)
     throw new UsageError('give either --raw or --system, not both');
@@ -151,6 +180,8 @@ export async function run(
     else await stream(generation);
     if (!values['json'] && !values['quiet']) await printRates(generation);
     if (interrupted) process.exitCode = 130;
+  } catch (error) {
+    throw located(constraint, error);
   } finally {
     await engine.dispose();
   }

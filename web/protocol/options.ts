@@ -263,10 +263,10 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   /** The output is one of these strings. */
   choice?: readonly string[];
   /**
-   * A JSON Schema (draft 7 or 2020-12), or a schema object of Zod, Valibot and similar libraries.
-   * true: any JSON. A keyword that cannot be enforced is the error SCHEMA_UNSUPPORTED.
+   * A JSON Schema (draft 7 or 2020-12), as an object or as JSON text, or a schema object of Zod,
+   * Valibot and similar libraries. true: any JSON. A keyword that cannot be enforced is the error SCHEMA_UNSUPPORTED.
    */
-  jsonSchema?: object | boolean;
+  jsonSchema?: object | string | boolean;
 }
 
 /**

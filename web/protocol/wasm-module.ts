@@ -1,4 +1,4 @@
-// WebAssembly modules of the package beside the engine: safetensors.wasm and chat.wasm. They have no
+// WebAssembly modules of the package beside the engine: safetensors.wasm and chat*.wasm. They have no
 // threads and do no I/O, so this small class replaces Emscripten's JavaScript. JavaScript makes the
 // memory, with a maximum.
 

@@ -14,19 +14,19 @@ const linked = [
     name: 'Emscripten runtime',
     licence: 'MIT',
     copyright: 'Copyright (c) 2010-2022 The Emscripten Authors',
-    files: 'engine.*.wasm, safetensors.wasm, chat.wasm, worker.js, worker-node.js, inline.js',
+    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm, worker.js, worker-node.js, inline.js',
   },
   {
     name: 'musl libc',
     licence: 'MIT',
     copyright: 'Copyright (c) 2005-2020 Rich Felker, et al.',
-    files: 'engine.*.wasm, safetensors.wasm, chat.wasm',
+    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm',
   },
   {
     name: 'LLVM libc++, libc++abi and compiler-rt',
     licence: 'Apache-2.0 WITH LLVM-exception',
     copyright: 'The LLVM Project',
-    files: 'engine.*.wasm, safetensors.wasm, chat.wasm',
+    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm',
   },
   {
     name: 'dlmalloc',
@@ -39,7 +39,7 @@ const linked = [
     licence: 'MIT',
     copyright:
       'Copyright (c) 2013-2022 Niels Lohmann, 2009 Florian Loitsch, 2008-2009 Bjoern Hoehrmann',
-    files: 'engine.gpu.wasm, safetensors.wasm, chat.wasm',
+    files: 'engine.gpu.wasm, safetensors.wasm, chat*.wasm',
   },
   {
     name: 'ggml (the codebooks of its quantization types)',

@@ -143,8 +143,11 @@ async function finishEngine({ name, relaxed }, provided) {
   await finishBinary(linked, relaxed, final, optimize, marked);
 }
 
-/** The binaries beside the engines: web/io/safetensors.ts and web/chat/chat-wasm.ts use them. */
-export const modules = ['safetensors', 'chat'];
+/**
+ * The binaries beside the engines: web/io/safetensors.ts, web/chat/chat-wasm.ts and
+ * web/serve/server.ts use them.
+ */
+export const modules = ['safetensors', 'chat', 'chat-server'];
 
 /** What web/protocol/wasm-module.ts and its users provide. */
 const provided =

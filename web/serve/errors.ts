@@ -1,4 +1,4 @@
-// Converts any error to one with an HTTP status. chat.wasm writes its document.
+// Converts any error to one with an HTTP status. chat-server.wasm writes its document.
 
 import type { DescribedError } from '../chat/exchange.js';
 import { isAbort, SluiceError } from '../protocol/errors.js';
@@ -49,7 +49,7 @@ export class HttpError extends Error {
   }
 }
 
-/** An error of the engine has no status: chat.wasm knows which codes blame the request. */
+/** An error of the engine has no status: chat-server.wasm knows which codes blame the request. */
 export function httpError(error: unknown): HttpError {
   if (error instanceof HttpError) return error;
   if (isAbort(error)) return new HttpError(503, 'unavailable', 'The server aborted this request.');

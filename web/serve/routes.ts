@@ -1,4 +1,4 @@
-// Routes of the server. Requests to the endpoints of chat.wasm are checked and answered there
+// Routes of the server. Requests to the endpoints of chat-server.wasm are checked and answered there
 // (web/chat/exchange.ts), as in the native server; this file runs the engine for them. All outputs
 // of a request (`n`, several prompts) are generated in parallel.
 
@@ -56,7 +56,7 @@ interface Asked {
 
 const json = (text: string, status = 200): Answer => ({ text, type: 'application/json', status });
 
-/** Pages about this server. chat.wasm writes the others. */
+/** Pages about this server. chat-server.wasm writes the others. */
 const kPages: { [path: string]: (served: Served) => Answer } = {
   '/health': ({ open, failure }) => {
     const status = failure ? 'failed' : open() ? 'ok' : 'closing';

@@ -6,10 +6,12 @@
 import * as http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { finished } from 'node:stream';
 
 import type { Engine } from '../api/engine.js';
 import { SluiceError } from '../protocol/errors.js';
+import { moduleLoader } from '../protocol/wasm-module.js';
 import type { DescribedError } from '../chat/exchange.js';
 import { HttpError, httpError } from './errors.js';
 import { Metrics } from './metrics.js';
@@ -63,6 +65,10 @@ const kReasons: { [code: string]: string } = {
 };
 const reasonOf = (error: NodeJS.ErrnoException): string =>
   kReasons[error.code ?? ''] ?? error.code ?? error.message;
+
+const compiled = moduleLoader('chat-server.wasm', 'cli.js');
+const endpointsModule = (): Promise<WebAssembly.Module> =>
+  compiled(() => readFile(new URL('./chat-server.wasm', import.meta.url)));
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
@@ -136,6 +142,7 @@ export class Server {
   /** Starts listening and returns the URL. Errors: IO, MODULE_LOAD. */
   async listen(): Promise<string> {
     const prompts = await this.#served.engine.prompts();
+    prompts.serve(endpointsModule);
     this.#served.routes = await prompts.routes();
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {

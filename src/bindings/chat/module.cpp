@@ -1,8 +1,9 @@
 // chat.wasm: renders chat templates for the page and Node, where web/chat/chat-wasm.ts calls it,
-// reads responses (answers.cpp), and serves requests (exchange.cpp). It has no engine, no threads
-// and does no I/O. Texts go in and out as UTF-8, structured values as JSON. A call takes an array
-// of texts and returns the address of its result, or null, and then error_code() and
-// error_message() say why. If memory runs out it aborts; the caller handles that.
+// reads responses (answers.cpp), and serves requests (exchange.cpp). chat-server.wasm has the last
+// two, with more endpoints. Neither has an engine or threads, or does I/O. Texts go in and out as
+// UTF-8, structured values as JSON. A call takes an array of texts and returns the address of its
+// result, or null, and then error_code() and error_message() say why. If memory runs out it aborts;
+// the caller handles that.
 #include <ctime>
 #include <string>
 
@@ -33,11 +34,6 @@ State& state() {
 }
 
 }  // namespace
-
-Status& bindings::last_error() {
-  static Status error;
-  return error;
-}
 
 // Parses a template. texts: source ("" is ChatML), then the BOS, EOS, UNK and PAD token's text. The
 // template lives as long as the instance.
@@ -74,12 +70,4 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   for (const std::string& text : prompt->stop) s.stop.append(text.c_str(), text.size() + 1);
   s.rendered = {bytes_of(s.text), bytes_of(s.stop), prompt->add_special, prompt->sees_tools};
   return &s.rendered;
-}
-
-SLUICE_EXPORT const char* error_code() {
-  return code_name(last_error().code());
-}
-
-SLUICE_EXPORT const char* error_message() {
-  return last_error().message().c_str();
 }
