@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "chat/message_values.h"
+#include "chat/pictures.h"
 #include "jinja/json.h"
+#include "tokenizer/literal_spans.h"
 
 namespace sluice::chat {
 
@@ -21,17 +23,40 @@ Value given_members(Interpreter& in, const Value& from) {
   return Value(out);
 }
 
-// Types of parts that a model may read, in the APIs of OpenAI, Anthropic and Hugging Face.
-bool is_media(std::string_view type) {
-  for (const char* each : {"image", "image_url", "input_image", "audio", "input_audio", "video",
-                           "video_url", "file", "input_file", "document"}) {
+// Types of parts that some models read, in the APIs of OpenAI, Anthropic and Hugging Face.
+bool is_other_media(std::string_view type) {
+  for (const char* each :
+       {"audio", "input_audio", "video", "video_url", "file", "input_file", "document"}) {
     if (type == each) return true;
   }
   return false;
 }
 
+Status unsupported_part(const Value& type) {
+  const std::string shown(type.is(Kind::kString) ? text_of(type) : "none");
+  if (is_picture_type(shown)) {
+    return error(Code::kNotSupported,
+                 "the model takes no pictures: message parts of type '%.40s' are unsupported",
+                 shown.c_str());
+  }
+  return error(is_other_media(shown) ? Code::kNotSupported : Code::kInvalidArgument,
+               "message parts of type '%.40s' are unsupported", shown.c_str());
+}
+
+// The mark of a picture that take_pictures() has numbered; undefined for other parts.
+Value picture_mark(Interpreter& in, const Value& part, size_t n_pictures, Message* out) {
+  const Value number = member(in, part, "picture");
+  if (text_of(member(in, part, "type")) != "image" || !number.is(Kind::kInt)) return {};
+  if (number.integer < 0 || static_cast<uint64_t>(number.integer) >= n_pictures) return {};
+  Value mark = in.given(tokenizer::kMediaMark, false);
+  if (!in.ok()) return {};
+  out->pictures.push_back(
+      {mark.string->text.spans()[0].source, static_cast<uint32_t>(number.integer)});
+  return mark;
+}
+
 // Joins the text parts of a content, and its reasoning parts.
-Status read_parts(Interpreter& in, const Value& parts, Message* out) {
+Status read_parts(Interpreter& in, const Value& parts, size_t n_pictures, Message* out) {
   static constexpr std::pair<std::string_view, std::string_view> kTexts[] = {
       {"text", "text"},          {"input_text", "text"},   {"output_text", "text"},
       {"refusal", "refusal"},    {"thinking", "thinking"}, {"reasoning", "text"},
@@ -39,19 +64,14 @@ Status read_parts(Interpreter& in, const Value& parts, Message* out) {
   Text text, thought;
   for (const Value& part : parts.sequence->items) {
     const Value type = member(in, part, "type");
-    Value found;
+    Value found = picture_mark(in, part, n_pictures, out);
     bool thinks = false;
     for (const auto& [name, field] : kTexts) {
       if (found.is(Kind::kString) || text_of(type) != name) continue;
       found = member(in, part, field);
       thinks = name == "thinking" || name == "reasoning";
     }
-    if (!found.is(Kind::kString)) {
-      const std::string shown(type.is(Kind::kString) ? text_of(type) : "none");
-      return error(is_media(shown) ? Code::kNotSupported : Code::kInvalidArgument,
-                   "message parts of type '%.40s' are unsupported; only 'text' parts are",
-                   shown.c_str());
-    }
+    if (!found.is(Kind::kString)) return unsupported_part(type);
     (thinks ? thought : text).append(found.string->text);
   }
   out->content = in.text(std::move(text));
@@ -59,10 +79,12 @@ Status read_parts(Interpreter& in, const Value& parts, Message* out) {
   return {};
 }
 
-Status read_content(Interpreter& in, const Value& message, Message* out) {
+Status read_content(Interpreter& in, const Value& message, size_t n_pictures, Message* out) {
   const Value content = member(in, message, "content"), refusal = member(in, message, "refusal");
   out->content = content;
-  if (content.is(Kind::kSequence)) SLUICE_RETURN_IF_ERROR(read_parts(in, content, out));
+  if (content.is(Kind::kSequence)) {
+    SLUICE_RETURN_IF_ERROR(read_parts(in, content, n_pictures, out));
+  }
   if (out->content.is_absent() && refusal.is(Kind::kString)) out->content = refusal;
   if (out->content.is_absent() && out->role != "assistant") out->content = in.text("");
   out->form = out->content.is(Kind::kUndefined)                          ? Content::kAbsent
@@ -128,7 +150,7 @@ void read_calls(Interpreter& in, const Program& program, const Value& message, b
 }
 
 Result<Message> read_message(Interpreter& in, const Program& program, const Value& message,
-                             bool mark) {
+                             bool mark, size_t n_pictures) {
   const Value role = member(in, message, "role");
   if (!role.is(Kind::kString)) {
     return error(Code::kInvalidArgument, "every message needs a role");
@@ -145,7 +167,11 @@ Result<Message> read_message(Interpreter& in, const Program& program, const Valu
     if (!old && (filled || !value.is(Kind::kNone))) in.put(out.given.dict, key, value);
   }
   if (out.role != text_of(role)) put_member(in, out.given, "role", in.text(out.role));
-  SLUICE_RETURN_IF_ERROR(read_content(in, message, &out));
+  if (const Value images = member(in, message, "images");
+      images.is(Kind::kSequence) && !images.sequence->items.empty()) {
+    return error(Code::kNotSupported, "the model takes no pictures: 'images' is unsupported");
+  }
+  SLUICE_RETURN_IF_ERROR(read_content(in, message, n_pictures, &out));
   read_reasoning(in, &out);
   read_calls(in, program, message, mark, &out);
   return out;
@@ -170,13 +196,13 @@ Manner::Manner() {
 }
 
 Result<std::vector<Message>> read_messages(Interpreter& in, const Program& program,
-                                           const Value& messages, bool mark) {
+                                           const Value& messages, bool mark, size_t n_pictures) {
   if (!messages.is(Kind::kSequence) || messages.sequence->items.empty()) {
     return error(Code::kInvalidArgument, "messages must be a list of at least one message");
   }
   std::vector<Message> out;
   for (const Value& each : messages.sequence->items) {
-    Result<Message> message = read_message(in, program, each, mark);
+    Result<Message> message = read_message(in, program, each, mark, n_pictures);
     if (!message.ok()) return message.status();
     message->place = static_cast<uint32_t>(out.size());
     out.push_back(std::move(*message));
@@ -192,6 +218,7 @@ Needs needs_of(const std::vector<Message>& messages) {
   bool leading = true;
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& message = messages[i];
+    out.pictures = out.pictures || (message.role == "user" && !message.pictures.empty());
     leading = leading && message.is_system();
     if (message.is_system()) {
       const bool developer = message.role == "developer";

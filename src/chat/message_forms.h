@@ -38,6 +38,12 @@ enum class CallText : uint8_t {
   kPython   // <|tool_call_start|>[name(key="value")]<|tool_call_end|>
 };
 
+// A picture's mark in a content, as a string of the caller's.
+struct PictureMark {
+  uint32_t source = 0;   // Interpreter::source
+  uint32_t picture = 0;  // its number in the request
+};
+
 struct Message {
   std::string role;
   jinja::Value given;  // the dictionary, without members that are null
@@ -46,8 +52,9 @@ struct Message {
   Reasoning reasoning = Reasoning::kNone;
   jinja::Value thought;
   std::vector<Call> calls;
-  jinja::Value answered;  // of a tool's result: the id of its call
-  uint32_t place = 0;     // in the request
+  std::vector<PictureMark> pictures;  // in `content`
+  jinja::Value answered;              // of a tool's result: the id of its call
+  uint32_t place = 0;                 // in the request
 
   [[nodiscard]] bool is_system() const { return role == "system" || role == "developer"; }
 };
@@ -76,6 +83,9 @@ enum class SystemAs : uint8_t {
   kMerged   // put before the text of the user's message that follows
 };
 
+// How a picture of the user's is written: a mark in the text, or a part of this type.
+enum class PictureAs : uint8_t { kMark, kImage, kImageUrl };
+
 // How messages are written for one template.
 struct Manner {
   struct Writing {
@@ -85,6 +95,8 @@ struct Manner {
   };
   bool empty_tools = false;  // no tools are an empty list
   bool text_parts = false;   // texts are lists of typed parts
+  PictureAs pictures = PictureAs::kMark;
+  std::string picture_text;  // what the template prints for a picture that is a part
   std::array<SystemAs, kSystemsCount> systems{};
   bool text_arguments = false;  // arguments of tool calls are JSON text
   bool make_ids = false;        // calls without id get one
@@ -104,7 +116,7 @@ struct Manner {
 
 // Which choices of a manner matter for a conversation.
 struct Needs {
-  bool texts = false, calls = false, parallel = false, broken = false;
+  bool texts = false, pictures = false, calls = false, parallel = false, broken = false;
   std::array<bool, kSystemsCount> systems{};
   std::array<bool, 4> reasoning{};
   std::array<bool, Shape::kCount> contents{};
@@ -122,13 +134,21 @@ struct Normalized {
   jinja::Value messages;
   std::vector<std::string> roles;  // as given
   std::vector<Shown> shown;
-  bool empty_tools = false;  // tools are an empty list instead of none
+  bool empty_tools = false;             // tools are an empty list instead of none
+  std::vector<PictureMark> marks;       // of pictures that are marks in texts
+  std::vector<uint32_t> picture_parts;  // numbers of those that are parts, in order
+  std::string picture_text;             // what the template prints for each of those
 };
 
-// Errors: kInvalidArgument.
+// The mark of this source, or null. Marks ascend by source.
+[[nodiscard]] const PictureMark* find_picture(const std::vector<PictureMark>& marks,
+                                              uint32_t source);
+
+// `n_pictures`: of take_pictures(). Errors: kInvalidArgument; kNotSupported (parts of other types).
 [[nodiscard]] Result<std::vector<Message>> read_messages(jinja::Interpreter& in,
                                                          const jinja::Program& program,
-                                                         const jinja::Value& messages, bool mark);
+                                                         const jinja::Value& messages, bool mark,
+                                                         size_t n_pictures);
 [[nodiscard]] Needs needs_of(const std::vector<Message>& messages);
 [[nodiscard]] Normalized write_messages(jinja::Interpreter& in, const Manner& manner,
                                         std::vector<Message> messages);

@@ -47,6 +47,7 @@ class Writer {
     for (const Message& message : messages) {
       out_.roles.push_back(message.role);
       show(message.content, message.place, false);
+      out_.marks.insert(out_.marks.end(), message.pictures.begin(), message.pictures.end());
     }
     name_calls(&messages);
     if (manner_.call_text != CallText::kNone) {
@@ -63,6 +64,9 @@ class Writer {
       }
     }
     out_.messages = in_.sequence(std::move(written_));
+    out_.picture_text = manner_.picture_text;
+    std::erase_if(out_.shown, [this](const Shown& shown) { return is_part(shown.source); });
+    std::erase_if(out_.marks, [this](const PictureMark& mark) { return is_part(mark.source); });
     out_.empty_tools = manner_.empty_tools;
     return std::move(out_);
   }
@@ -79,11 +83,19 @@ class Writer {
   void write_shaped(const Message& message);
   void write_message(const Message& message, Content form, bool reasoning);
   [[nodiscard]] Value written_content(const Message& message, Content form);
+  [[nodiscard]] Value text_part(const Value& text);
+  [[nodiscard]] Value picture_part(const PictureMark& picture);
+  // A text with marks as a list of parts.
+  [[nodiscard]] Value parts_of(const Text& text);
+  [[nodiscard]] bool is_part(uint32_t source) const {
+    return std::binary_search(parts_.begin(), parts_.end(), source);
+  }
   [[nodiscard]] Value written_call(const Call& call, uint32_t place);
 
   Interpreter& in_;
   const Manner& manner_;
   std::vector<Value> written_;
+  std::vector<uint32_t> parts_;  // sources of the marks that have become parts, ascending
   Normalized out_;
 };
 
@@ -305,11 +317,52 @@ Value Writer::written_content(const Message& message, Content form) {
   if (form == Content::kNull) return none();
   const Value text =
       form == Content::kEmpty && message.form != form ? in_.text("") : message.content;
-  if (!manner_.text_parts || !text.is(Kind::kString)) return text;
+  if (!text.is(Kind::kString)) return text;
+  if (message.role == "user" && manner_.pictures != PictureAs::kMark) {
+    const Value parts = parts_of(text.string->text);
+    if (!parts.is(Kind::kUndefined)) return parts;
+  }
+  return manner_.text_parts ? in_.sequence({text_part(text)}) : text;
+}
+
+Value Writer::text_part(const Value& text) {
   const Value part(in_.make<Dict>());
   put_member(in_, part, "type", in_.text("text"));
   put_member(in_, part, "text", text);
-  return in_.sequence({part});
+  return part;
+}
+
+Value Writer::picture_part(const PictureMark& picture) {
+  out_.picture_parts.push_back(picture.picture);
+  parts_.push_back(picture.source);
+  const Value part(in_.make<Dict>());
+  const bool url = manner_.pictures == PictureAs::kImageUrl;
+  put_member(in_, part, "type", in_.text(url ? "image_url" : "image"));
+  if (url) {
+    const Value empty(in_.make<Dict>());
+    put_member(in_, empty, "url", in_.text(""));
+    put_member(in_, part, "image_url", empty);
+  }
+  return part;
+}
+
+// Undefined if the text has no picture.
+Value Writer::parts_of(const Text& text) {
+  std::vector<Value> parts;
+  size_t done = 0;
+  const auto take_text = [&](size_t end) {
+    if (end > done) parts.push_back(text_part(in_.text(text.slice(done, end))));
+  };
+  for (const Span& span : text.spans()) {
+    const PictureMark* picture = find_picture(out_.marks, span.source);
+    if (picture == nullptr) continue;
+    take_text(span.begin);
+    parts.push_back(picture_part(*picture));
+    done = span.end;
+  }
+  if (done == 0) return {};
+  take_text(text.size());
+  return in_.sequence(std::move(parts));
 }
 
 Value Writer::written_call(const Call& call, uint32_t place) {
@@ -368,6 +421,12 @@ void Writer::write_message(const Message& message, Content form, bool reasoning)
 }
 
 }  // namespace
+
+const PictureMark* find_picture(const std::vector<PictureMark>& marks, uint32_t source) {
+  const auto before = [](const PictureMark& mark, uint32_t sought) { return mark.source < sought; };
+  const auto at = std::lower_bound(marks.begin(), marks.end(), source, before);
+  return at == marks.end() || at->source != source ? nullptr : &*at;
+}
 
 Normalized write_messages(Interpreter& in, const Manner& manner, std::vector<Message> messages) {
   return Writer(in, manner).write(std::move(messages));

@@ -6,6 +6,7 @@
 
 #include "base/concat.h"
 #include "chat/template.h"
+#include "chat/template_text.h"
 #include "jinja/json.h"
 
 namespace sluice::chat {
@@ -75,6 +76,28 @@ const std::string& user_json() {
   return kUser;
 }
 
+// Whether parts of contents are printed as Python's or JSON's objects.
+bool shows_part(std::string_view text) {
+  return text.find("'type': '") != std::string_view::npos ||
+         text.find("\"type\": \"") != std::string_view::npos;
+}
+
+constexpr size_t kMaxPictureText = 256;
+
+// What `longer` has that `text` has not, without white space around it; "" if the two differ in
+// more than one place.
+std::string inserted(std::string_view text, std::string_view longer) {
+  if (longer.size() <= text.size()) return {};
+  const size_t added = longer.size() - text.size();
+  size_t at = 0;
+  while (at < text.size() && text[at] == longer[at]) ++at;
+  if (text.substr(at) != longer.substr(at + added)) return {};
+  // Of all places where it could have been inserted, the first: control tokens begin alike, so what
+  // follows may start with the same characters.
+  while (at > 0 && longer[at - 1] == longer[at - 1 + added]) --at;
+  return std::string(trimmed(longer.substr(at, added)));
+}
+
 // Whether a template leaves these bytes on purpose: a mark that it looks for, or an assistant's
 // text before or after such a mark.
 bool omitted_on_purpose(const Program& program, std::string_view bytes, bool assistant) {
@@ -131,8 +154,10 @@ void set_tokens(Interpreter& in, const ModelTexts& texts) {
   if (texts.pad) in.set("pad_token", in.text(*texts.pad));
 }
 
-Result<Normalized> Normalizer::normalize(Interpreter& in, const Value& messages, bool mark) const {
-  Result<std::vector<Message>> read = read_messages(in, program_, messages, mark);
+Result<Normalized> Normalizer::normalize(Interpreter& in, const Value& messages,
+                                         const Options& options) const {
+  Result<std::vector<Message>> read =
+      read_messages(in, program_, messages, options.mark, options.n_pictures);
   if (!read.ok()) return read.status();
   Manner manner;
   {
@@ -140,6 +165,7 @@ Result<Normalized> Normalizer::normalize(Interpreter& in, const Value& messages,
     find_out(needs_of(*read));
     manner = manner_;
   }
+  if (options.picture_marks) manner.pictures = PictureAs::kMark;
   Normalized out = write_messages(in, manner, std::move(*read));
   if (!in.ok()) return in.failure();
   return out;
@@ -155,7 +181,7 @@ Normalizer::Trial Normalizer::attempt(const Manner& manner, std::string_view mes
   Interpreter in(program_, 0, kProbeShare);
   const Result<Value> parsed = read_json(in, program_, messages, "messages", true);
   if (!parsed.ok()) return {};
-  Result<std::vector<Message>> read = read_messages(in, program_, *parsed, true);
+  Result<std::vector<Message>> read = read_messages(in, program_, *parsed, true, 1);
   if (!read.ok()) return {};
   const bool answered = read->back().role == "assistant";
   const Normalized written = write_messages(in, manner, std::move(*read));
@@ -184,9 +210,30 @@ void Normalizer::find_texts() const {
   tried.empty_tools = false;
   tried.text_parts = true;
   const Trial trial = attempt(tried, messages);
-  const bool printed = trial.text.find("'type': 'text'") != std::string::npos ||
-                       trial.text.find("\"type\": \"text\"") != std::string::npos;
-  if (trial.complete && !printed) manner_ = tried;
+  if (trial.complete && !shows_part(trial.text)) manner_ = tried;
+}
+
+// Whether the template has something of its own for pictures. It is what a picture adds to a
+// prompt.
+void Normalizer::find_pictures() const {
+  constexpr std::string_view kPart = R"({"type":"text","text":"qzuser"})";
+  const auto conversation = [&](std::string_view parts) {
+    return concat({R"([{"role":"user","content":[)", parts, "]}]"});
+  };
+  Manner tried = manner_;
+  tried.text_parts = true;
+  const Trial without = attempt(tried, conversation(kPart));
+  if (!without.complete) return;
+  for (const PictureAs as : {PictureAs::kImage, PictureAs::kImageUrl}) {
+    tried.pictures = as;
+    const Trial with =
+        attempt(tried, conversation(concat({kPart, R"(,{"type":"image","picture":0})"})));
+    const std::string added = with.complete ? inserted(without.text, with.text) : std::string();
+    if (added.empty() || added.size() > kMaxPictureText || shows_part(added)) continue;
+    manner_.pictures = as;
+    manner_.picture_text = added;
+    return;
+  }
 }
 
 void Normalizer::find_systems(Systems kind) const {
@@ -343,6 +390,7 @@ void Normalizer::find_content(Shape shape) const {
 void Normalizer::find_out(const Needs& needs) const {
   const auto ask = [](bool needed, bool* known) { return needed && !std::exchange(*known, true); };
   if (ask(needs.texts, &known_.texts)) find_texts();
+  if (ask(needs.pictures, &known_.pictures)) find_pictures();
   for (size_t i = 0; i < kSystemsCount; ++i) {
     if (ask(needs.systems[i], &known_.systems[i])) find_systems(static_cast<Systems>(i));
   }

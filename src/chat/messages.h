@@ -22,10 +22,15 @@ class Normalizer {
   Normalizer(const jinja::Program& program, const ModelTexts& texts, bool tools)
       : program_(program), texts_(texts), tools_(tools) {}
 
-  // Converts parsed messages. `mark`: as for jinja::read_json(). Errors: kInvalidArgument for
-  // messages that no template could show.
+  // How messages are read and written. `mark`: as for jinja::read_json().
+  struct Options {
+    bool mark = true;
+    size_t n_pictures = 0;       // of take_pictures()
+    bool picture_marks = false;  // pictures are marks in texts, even where parts are possible
+  };
+  // Converts parsed messages. Errors: kInvalidArgument for messages that no template could show.
   [[nodiscard]] Result<Normalized> normalize(jinja::Interpreter& in, const jinja::Value& messages,
-                                             bool mark) const;
+                                             const Options& options) const;
 
  private:
   struct Trial {
@@ -36,6 +41,7 @@ class Normalizer {
   };
   [[nodiscard]] Trial attempt(const Manner& manner, std::string_view messages) const;
   void find_texts() const;
+  void find_pictures() const;
   void find_systems(Systems kind) const;
   void find_calls() const;
   void find_call_text() const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "chat/messages.h"
+#include "chat/pictures.h"
 #include "jinja/interpreter.h"
 #include "jinja/json.h"
 #include "tokenizer/literal_spans.h"
@@ -12,6 +13,7 @@
 namespace sluice::chat {
 
 using namespace jinja;
+using tokenizer::kMediaMark;
 
 namespace {
 
@@ -46,12 +48,75 @@ void append_unmarked(std::string_view text, std::string* out) {
   }
 }
 
-std::vector<Piece> pieces_of(const Text& text) {
+// Where the prompt shows a picture.
+struct Place {
+  size_t begin = 0;
+  uint32_t picture = 0;
+};
+
+// Marks of pictures that are whole, ascending.
+std::vector<Place> picture_places(const Text& text, const std::vector<PictureMark>& marks) {
+  std::vector<Place> out;
+  for (const Span& span : text.spans()) {
+    const PictureMark* mark = find_picture(marks, span.source);
+    const bool whole = text.view().substr(span.begin, span.end - span.begin) == kMediaMark;
+    if (mark != nullptr && whole) out.push_back({span.begin, mark->picture});
+  }
+  return out;
+}
+
+// Replaces what the template printed for each picture that was a part by a mark. False if it
+// printed something else, such as numbers.
+bool mark_parts(Interpreter& in, Normalized* messages, Text* text) {
+  const std::string& printed = messages->picture_text;
+  Text out;
+  size_t done = 0, from = 0, n = 0;
+  auto span = text->spans().begin();
+  for (size_t at; (at = text->view().find(printed, from)) != std::string_view::npos;) {
+    while (span != text->spans().end() && span->end <= at) ++span;
+    from = at + 1;
+    if (span != text->spans().end() && span->begin < at + printed.size()) continue;  // a message's
+    if (n == messages->picture_parts.size()) return false;
+    out.append(*text, done, at);
+    const Value mark = in.given(kMediaMark, false);
+    if (!in.ok()) return false;
+    out.append(mark.string->text);
+    messages->marks.push_back({mark.string->text.spans()[0].source, messages->picture_parts[n++]});
+    done = from = at + printed.size();
+  }
+  out.append(*text, done, text->size());
+  *text = std::move(out);
+  return n == messages->picture_parts.size();
+}
+
+// `pictures`: their marks are the template's text; the same text elsewhere is content.
+std::vector<Piece> pieces_of(const Text& text, const std::vector<Place>& pictures) {
   std::vector<Piece> out;
   size_t done = 0;
-  const auto push = [&](size_t end, bool content) {
-    if (end > done) out.push_back({std::string(text.view().substr(done, end - done)), content});
+  auto picture = pictures.begin();
+  const auto add = [&](size_t end, bool content) {
+    if (end <= done) return;
+    const std::string_view piece = text.view().substr(done, end - done);
+    if (!out.empty() && out.back().content == content) {
+      out.back().text += piece;
+    } else {
+      out.push_back({std::string(piece), content});
+    }
     done = end;
+  };
+  size_t mark = text.view().find(kMediaMark);
+  const auto push = [&](size_t end, bool content) {
+    while (mark < end) {
+      while (picture != pictures.end() && picture->begin < mark) ++picture;
+      const bool shows = picture != pictures.end() && picture->begin == mark;
+      const size_t behind = std::min(mark + kMediaMark.size(), end);
+      if (!content && mark >= done) {
+        add(mark, false);
+        add(behind, !shows);
+      }
+      mark = text.view().find(kMediaMark, behind);
+    }
+    add(end, content);
   };
   const std::vector<Span>& spans = text.spans();
   for (size_t i = 0; i < spans.size(); ++i) {
@@ -116,6 +181,13 @@ struct Template::Impl {
     std::unique_ptr<Program> program;
     Normalizer plain, with_tools;
   };
+  // A request whose pictures have been taken out of its messages.
+  struct Asked {
+    const Request& request;
+    std::string_view messages;
+    const std::vector<std::string>& pictures;
+    bool picture_marks = false;  // Normalizer::Options
+  };
   // The values of one render.
   struct Bound {
     Normalized messages;
@@ -128,7 +200,9 @@ struct Template::Impl {
   std::unique_ptr<Parsed> for_tools;  // null: `usual` is used
   bool is_default = false;
 
-  Result<Bound> bind(Interpreter& in, const Parsed& used, const Request& request) const;
+  Result<Bound> bind(Interpreter& in, const Parsed& used, const Asked& asked) const;
+  // `other`: whether pictures are to be tried as marks.
+  Result<Prompt> render(const Parsed& used, const Asked& asked, bool* other) const;
 };
 
 Template::Template(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -161,7 +235,8 @@ Result<Template> Template::create(const ModelTexts& texts, std::string_view sour
 }
 
 Result<Template::Impl::Bound> Template::Impl::bind(Interpreter& in, const Parsed& used,
-                                                   const Request& request) const {
+                                                   const Asked& asked) const {
+  const Request& request = asked.request;
   const bool mark = !request.parse_special_in_content;
   const auto read = [&](const char* name, std::string_view json, Kind kind) -> Result<Value> {
     if (json.size() > kMaxRequestBytes) {
@@ -177,7 +252,7 @@ Result<Template::Impl::Bound> Template::Impl::bind(Interpreter& in, const Parsed
   };
   const Result<Value> variables = read("variables", request.variables, Kind::kDict);
   if (!variables.ok()) return variables.status();
-  const Result<Value> messages = read("messages", request.messages, Kind::kSequence);
+  const Result<Value> messages = read("messages", asked.messages, Kind::kSequence);
   if (!messages.ok()) return messages.status();
   const Result<Value> tools = read("tools", request.tools, Kind::kSequence);
   if (!tools.ok()) return tools.status();
@@ -187,7 +262,8 @@ Result<Template::Impl::Bound> Template::Impl::bind(Interpreter& in, const Parsed
   Bound out;
   out.tools = in.truth(*tools) ? *tools : none();
   const Normalizer& normalizer = in.truth(*tools) ? used.with_tools : used.plain;
-  Result<Normalized> normalized = normalizer.normalize(in, *messages, mark);
+  Result<Normalized> normalized =
+      normalizer.normalize(in, *messages, {mark, asked.pictures.size(), asked.picture_marks});
   if (!normalized.ok()) return normalized.status();
   out.messages = std::move(*normalized);
   if (out.tools.is(Kind::kNone) && out.messages.empty_tools) out.tools = in.sequence({});
@@ -210,10 +286,34 @@ Result<Prompt> Template::render(const Request& request) const {
   const bool tools =
       is_given(request.tools) && request.tools != "[]" && impl_->for_tools != nullptr;
   const Impl::Parsed& used = tools ? *impl_->for_tools : *impl_->usual;
+  if (request.messages.size() > kMaxRequestBytes) {
+    return error(Code::kInvalidArgument, "messages is longer than %zu bytes", kMaxRequestBytes);
+  }
+  std::vector<std::string> pictures;
+  std::string messages;
+  Impl::Asked asked{request, request.messages, pictures};
+  if (request.pictures) {
+    Result<std::string> taken = take_pictures(request.messages, &pictures);
+    if (!taken.ok()) return taken.status();
+    messages = std::move(*taken);
+    asked.messages = messages;
+  }
+  bool other = false;
+  Result<Prompt> prompt = impl_->render(used, asked, &other);
+  if (other) {
+    asked.picture_marks = true;
+    prompt = impl_->render(used, asked, &other);
+  }
+  return prompt;
+}
+
+Result<Prompt> Template::Impl::render(const Parsed& used, const Asked& asked, bool* other) const {
+  const Request& request = asked.request;
   Interpreter in(*used.program, request.now ? *request.now : std::time(nullptr));
-  const Result<Impl::Bound> bound = impl_->bind(in, used, request);
+  Result<Bound> bound = bind(in, used, asked);
   if (!bound.ok()) return bound.status();
   Result<Text> text = in.run();
+  *other = !bound->messages.picture_parts.empty();
   if (!text.ok()) return text.status();
   const Shown* missing = find_missing(in, *used.program, *text, bound->messages);
   if (missing != nullptr && !request.allow_missing_text) {
@@ -221,14 +321,20 @@ Result<Prompt> Template::render(const Request& request) const {
                  missing->call ? "a tool call" : "text", missing->message,
                  bound->messages.roles[missing->message].c_str());
   }
+  if (*other && !mark_parts(in, &bound->messages, &*text)) {
+    return in.ok() ? error(Code::kChatTemplate, "the chat template omits a picture") : in.failure();
+  }
+  *other = false;
   Prompt prompt;
   prompt.sees_tools = shows_tools(in, bound->tools, *text);
   if (request.continue_final_message) {
     SLUICE_RETURN_IF_ERROR(cut_after_final_message(bound->messages, &*text));
   }
-  prompt.pieces = pieces_of(*text);
-  prompt.add_special = impl_->is_default;
-  if (impl_->is_default) prompt.stop.emplace_back("<|im_end|>");
+  const std::vector<Place> places = picture_places(*text, bound->messages.marks);
+  for (const Place& place : places) prompt.pictures.push_back(asked.pictures[place.picture]);
+  prompt.pieces = pieces_of(*text, places);
+  prompt.add_special = is_default;
+  if (is_default) prompt.stop.emplace_back("<|im_end|>");
   return prompt;
 }
 

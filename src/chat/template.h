@@ -45,6 +45,7 @@ struct Request {
   // Render even if the template omits a message's text, which is an error otherwise.
   bool allow_missing_text = false;
   bool parse_special_in_content = false;  // control tokens in messages are parsed
+  bool pictures = false;                  // the model takes pictures; else they are errors
   std::optional<std::time_t> now;         // local time for strftime_now; default: the clock
 };
 
@@ -59,6 +60,9 @@ struct Prompt {
   bool add_special = false;       // false for a model's own template, which writes BOS itself
   bool sees_tools = false;        // the names of all given tools are in the prompt
   std::vector<std::string> stop;  // stop strings, if the model's end tokens may not end a turn
+  // URLs of pictures, one for each tokenizer::kMediaMark of the template's own text. Data in base64
+  // is a data URL. The same mark in a message or a template is content, whatever the request says.
+  std::vector<std::string> pictures;
 
   [[nodiscard]] std::string text() const;
 };
@@ -84,7 +88,8 @@ class Template {
   ~Template();
 
   // Renders a prompt. Errors: kInvalidArgument for a request that is not as described above;
-  // kChatTemplate if the template raises, fails, exceeds a limit, or omits a message's text.
+  // kChatTemplate if the template raises, fails, exceeds a limit, or omits a message's text or a
+  // picture; kNotSupported for message parts that the model does not take.
   [[nodiscard]] Result<Prompt> render(const Request& request) const;
 
   // Whether the model has no template, so that ChatML is used, which it may not know.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "tokenizer/literal_spans.h"
 
 namespace sluice::media {
 namespace {

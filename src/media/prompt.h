@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "media/plan.h"
+#include "tokenizer/literal_spans.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::media {
 
-inline constexpr std::string_view kMediaMark = "<__media__>";  // the next picture, in a prompt
-
+using tokenizer::kMediaMark;  // the next picture, in a prompt
 using tokenizer::Token;
 
 // What the layout depends on in the text model.

@@ -13,6 +13,8 @@ namespace sluice::tokenizer {
 
 inline constexpr std::string_view kPlainBegin = "\xEF\xB7\x90";  // U+FDD0
 inline constexpr std::string_view kPlainEnd = "\xEF\xB7\x91";    // U+FDD1
+// The place of a picture in a prompt, outside of literal spans.
+inline constexpr std::string_view kMediaMark = "<__media__>";
 
 struct LiteralSpan {
   uint32_t begin = 0;  // bytes

@@ -176,7 +176,7 @@ const tables = {
     [
       chat({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }),
       'NOT_SUPPORTED',
-      "message parts of type 'image_url' are unsupported; only 'text' parts are.",
+      "The model takes no pictures: message parts of type 'image_url' are unsupported.",
     ],
     [
       chat({ maxTokens: 3 }),

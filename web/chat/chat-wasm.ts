@@ -36,15 +36,20 @@ export const enum RenderFlags {
   AddGenerationPrompt = 1,
   ParseSpecialInContent = 2,
   AllowMissingText = 4,
+  /** The model takes pictures; else they are errors. */
+  Pictures = 16,
 }
 
 /** A text, or its UTF-8, or numbers; undefined: absent. */
 export type Bytes = string | Uint8Array | undefined;
 
 export interface Rendered {
-  /** With marks around literal spans, unless control tokens in messages are parsed. */
+  /** With marks around literal spans, unless control tokens in messages are parsed and the model
+   *  takes no pictures. A `<__media__>` outside of literal spans is a picture. */
   text: string;
   stop: string[];
+  /** The pictures' URLs, in order. Base64 is a data URL. */
+  pictures: string[];
   addSpecial: boolean;
   /** The template mentions tools. */
   seesTools: boolean;
@@ -176,12 +181,13 @@ export class Instance extends WasmInstance<Exports> {
     const template = this.kept(JSON.stringify(of), () => this.with(of, this.calls.parse_template));
     const at = this.with(request, (texts) => this.calls.render(template, texts, flags, now));
     if (!at) throw this.error();
-    const [text, textBytes, stop, stopBytes, addSpecial, seesTools] = this.words(
+    const [text, textBytes, stop, stopBytes, urls, urlBytes, addSpecial, seesTools] = this.words(
       at,
     ) as unknown as number[];
     return {
       text: this.string(text!, textBytes!),
       stop: this.string(stop!, stopBytes!).split('\0').slice(0, -1),
+      pictures: JSON.parse(this.string(urls!, urlBytes!)),
       addSpecial: !!addSpecial,
       seesTools: !!seesTools,
     };

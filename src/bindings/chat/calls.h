@@ -33,6 +33,7 @@ enum RenderFlags : uint32_t {
   kParseSpecialInContent = 2,
   kAllowMissingText = 4,
   kContinueFinalMessage = 8,
+  kPictures = 16,  // the model takes pictures
 };
 
 // What error_code() and error_message() tell.

@@ -9,6 +9,7 @@
 
 #include "bindings/chat/calls.h"
 #include "chat/template.h"
+#include "jinja/json_text.h"
 
 namespace {
 
@@ -17,14 +18,17 @@ using namespace sluice::bindings;
 using namespace sluice::chat;
 
 struct Rendered {
-  Bytes text;  // with marks around literal spans, unless control tokens in messages are parsed
-  Bytes stop;  // stop strings, each of which ends with a zero byte
+  // With marks around literal spans, unless control tokens in messages are parsed and the model
+  // takes no pictures.
+  Bytes text;
+  Bytes stop;      // stop strings, each of which ends with a zero byte
+  Bytes pictures;  // JSON: the URLs of pictures, one for each tokenizer::kMediaMark of the template
   uint32_t add_special = 0;
   uint32_t sees_tools = 0;
 };
 
 struct State {
-  std::string text, stop;
+  std::string text, stop, pictures;
   Rendered rendered;
 };
 
@@ -61,13 +65,22 @@ SLUICE_EXPORT const Rendered* render(const Template* with, const Bytes* texts, u
   request.parse_special_in_content = (flags & kParseSpecialInContent) != 0;
   request.continue_final_message = (flags & kContinueFinalMessage) != 0;
   request.allow_missing_text = (flags & kAllowMissingText) != 0;
+  request.pictures = (flags & kPictures) != 0;
   request.now = static_cast<std::time_t>(now);
   const Result<Prompt> prompt = with->render(request);
   last_error() = prompt.status();
   if (!prompt.ok()) return nullptr;
-  s.text = request.parse_special_in_content ? prompt->text() : marked_text(*prompt);
+  const bool unmarked = request.parse_special_in_content && !request.pictures;
+  s.text = unmarked ? prompt->text() : marked_text(*prompt);
   s.stop.clear();
   for (const std::string& text : prompt->stop) s.stop.append(text.c_str(), text.size() + 1);
-  s.rendered = {bytes_of(s.text), bytes_of(s.stop), prompt->add_special, prompt->sees_tools};
+  s.pictures = "[";
+  for (const std::string& url : prompt->pictures) {
+    if (s.pictures.size() > 1) s.pictures += ',';
+    s.pictures += json_quote(url);
+  }
+  s.pictures += ']';
+  s.rendered = {bytes_of(s.text), bytes_of(s.stop), bytes_of(s.pictures), prompt->add_special,
+                prompt->sees_tools};
   return &s.rendered;
 }
