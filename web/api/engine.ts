@@ -397,8 +397,10 @@ export class Engine {
     return abortable({ signal }, () =>
       this.turn(async () => {
         const prompts = await this.prompts();
-        const { text, stop, ...how } = await prompts.render(given, own);
-        const tokens = await this.ask('tokenize', text, tokenizeSpec(how));
+        const { text, stop, images, ...how } = await prompts.render(given, own);
+        const tokens = await (images
+          ? this.ask('layout', text, { ...tokenizeSpec(how), images: await imageSpecs(images) })
+          : this.ask('tokenize', text, tokenizeSpec(how)));
         return { text: unmarked(text), tokens, stop };
       }),
     );
@@ -428,12 +430,13 @@ export class Engine {
 
   /** @internal Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
-    prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
+    prompt: () => string | ArrayLike<number> | Promise<Int32Array | string>,
     options: GenerateOptions,
     sequence = 0,
     heard: (pieces: GeneratedToken[]) => void = () => {},
     queue = (run: () => Promise<void>): Promise<void> => this.turn(run),
     extra?: Partial<GenerateSpec>,
+    read?: (tokens: Int32Array) => void,
   ): Generation {
     const { signal } = options;
     const id = this.#nextGeneration++;
@@ -449,8 +452,6 @@ export class Engine {
       try {
         throwIfAborted(signal);
         // Awaits only promises, so that generations start in the order of the calls.
-        const { images } = options;
-        const pictures = images && (await imageSpecs(images));
         const input = prompt();
         const spec = generateSpec(
           input instanceof Promise ? await input : input,
@@ -458,12 +459,14 @@ export class Engine {
           this.info.vocabSize,
           sequence,
         );
-        if (pictures) spec.images = pictures;
+        if (options.images) spec.images = await imageSpecs(options.images);
         throwIfAborted(signal);
         const ending = this.ask('generate', id, { ...spec, ...extra });
         sent = true;
         if (cancelled) cancel();
-        generation.finish(await ending);
+        const { read: tokens, ...result } = await ending;
+        if (tokens) read?.(tokens);
+        generation.finish(result);
       } catch (error) {
         generation.fail(error);
       }

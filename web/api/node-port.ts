@@ -26,8 +26,7 @@ export function wrapWorker(worker: Worker): WorkerPort {
   let ended = false;
   let work: Int32Array | undefined;
   const calls = new Set<unknown>();
-  const answered = (id: unknown): void =>
-    void (calls.delete(id) && !calls.size && worker.unref());
+  const answered = (id: unknown): void => void (calls.delete(id) && !calls.size && worker.unref());
   const port: WorkerPort = {
     onmessage: null,
     onerror: null,

@@ -19,6 +19,7 @@ export type {
   ChatRole,
   PromptOptions,
   RenderedChat,
+  ImagePart,
   TextPart,
 } from '../chat/engine.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';

@@ -31,10 +31,13 @@ export interface SessionEngine {
   prompts(): Promise<Prompts>;
   /** Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
-    prompt: () => Promise<Int32Array>,
+    prompt: () => Promise<Int32Array | string>,
     options: GenerateOptions,
     sequence: number,
     heard: (pieces: GeneratedToken[]) => void,
+    queue?: undefined,
+    extra?: undefined,
+    read?: (tokens: Int32Array) => void,
   ): Generation;
   readonly waits: boolean;
   /** Runs `work`, which calls ask(), after earlier changes of the engine and before later ones. */
@@ -52,7 +55,7 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
 }
 
 /** The text of a turn. With `literalSpans`, marked parts are not parsed for control tokens. */
-type Prompt = Pick<RenderedPrompt, 'text' | 'addSpecial' | 'literalSpans'>;
+type Prompt = Pick<RenderedPrompt, 'text' | 'addSpecial' | 'literalSpans' | 'images'>;
 
 export const kPromptOptions = 'tools documents template variables parseSpecialInContent';
 const kOptions = `system messages ${kPromptOptions}` as const;
@@ -199,6 +202,9 @@ export class Session {
       // Where reasoning may come first, a grammar takes the place of the schema.
       if (answer.grammar && !isText(grammar))
         Object.assign(merged, { grammar: answer.grammar, jsonSchema: undefined });
+      // The worker then makes the tokens, of text and pictures.
+      const { images, addSpecial, literalSpans } = rendered;
+      if (images) Object.assign(merged, { images, addSpecial, literalSpans });
       return rendered;
     };
     const whole = { content: '', reasoning: '' };
@@ -360,7 +366,7 @@ export class Session {
     let tokens: Int32Array;
     let over!: () => void;
     const ended = new Promise<void>((resolve) => (over = resolve));
-    const input = async (): Promise<Int32Array> => {
+    const input = async (): Promise<Int32Array | string> => {
       // Later calls of the session wait until the generation has ended.
       await new Promise<void>(
         (begin) =>
@@ -369,16 +375,25 @@ export class Session {
             return ended;
           }),
       );
-      const { text, addSpecial, literalSpans } = await prompt();
+      const { text, addSpecial, literalSpans, images } = await prompt();
       asked = text;
+      if (images) return text;
       tokens = await this.#extended(text, addSpecial, literalSpans);
       this.#mustLive(); // after dispose() the worker would never delete the sequence
       return tokens;
     };
-    const generation = this.#engine.start(input, options, this.#sequence, (pieces) => {
-      pieces.forEach(heard);
-      generated.push(...pieces);
-    });
+    const generation = this.#engine.start(
+      input,
+      options,
+      this.#sequence,
+      (pieces) => {
+        pieces.forEach(heard);
+        generated.push(...pieces);
+      },
+      undefined,
+      undefined,
+      (read) => (tokens = read),
+    );
     generation.result
       .then(
         (result) => {

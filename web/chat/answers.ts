@@ -3,6 +3,7 @@
 // (completions.ts). Here is what only JavaScript knows: signals, bigints, -Infinity and templates.
 
 import { invalid, onlyKnown, throwIfAborted, type CallOptions } from '../protocol/errors.js';
+import type { ImageSource } from '../protocol/options.js';
 import type { ChatEngine, Request } from './engine.js';
 import { jsonText } from './json.js';
 import { respond } from './response.js';
@@ -21,7 +22,9 @@ export async function answer<Whole, Chunk>(
     invalid('create() takes an object with messages or prompt.');
   const { chat_template: template, signal: _, ...fields } = params as Params;
   const prompts = await engine.prompts();
-  const exchange = await prompts.open(`/v1/${path}`, requestText(fields), engine.info.name);
+  const images: ImageSource[] = [];
+  const body = requestText(fields, images);
+  const exchange = await prompts.open(`/v1/${path}`, body, engine.info.name, images);
   try {
     throwIfAborted(signal);
     const jobs = await prompts.plan(exchange, engine.structuredOutput, template);
@@ -53,7 +56,10 @@ interface Params {
 }
 
 /** The body of a request with these fields. */
-function requestText({ prompt, logit_bias: biases, ...others }: Params): string {
+function requestText(
+  { prompt, logit_bias: biases, ...others }: Params,
+  images: ImageSource[],
+): string {
   const bias = (value: unknown): unknown => (value === -Infinity ? false : value); // JSON has none
   const fields = {
     prompt: ArrayBuffer.isView(prompt) ? Array.from(prompt as Int32Array) : prompt,
@@ -65,7 +71,7 @@ function requestText({ prompt, logit_bias: biases, ...others }: Params): string 
   };
   const members = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${JSON.stringify(name)}:${jsonText(name, value)}`);
+    .map(([name, value]) => `${JSON.stringify(name)}:${jsonText(name, value, images)}`);
   return `{${members.join()}}`;
 }
 

@@ -2,18 +2,23 @@
 // declared here because chat/ must not import api/.
 
 import type { GenerateSpec } from '../protocol/messages.js';
-import type { GenerateOptions } from '../protocol/options.js';
+import type { GenerateOptions, ImageSource } from '../protocol/options.js';
 import type { GenerationResult, GeneratedToken } from '../protocol/types.js';
 import type { Answer, AnswerRequest } from './answer-wasm.js';
 import type { DescribedError, Exchange, GivenError, Page, RouteMethod } from './exchange.js';
 
 /** A text part of a message. */
 export interface TextPart {
-  /** Only text parts are supported. */
   type: 'text';
   /** The text. */
   text: string;
 }
+
+/** A picture in a message, for models that are loaded with a projector. */
+export type ImagePart =
+  | { type: 'image'; image: ImageSource }
+  /** OpenAI's form. `detail` changes nothing. */
+  | { type: 'image_url'; image_url: { url: string; detail?: string } };
 
 /**
  * Who a chat message is from. The role reaches the chat template unchanged. 'developer' is what
@@ -25,8 +30,8 @@ export type ChatRole = 'system' | 'developer' | 'user' | 'assistant' | 'tool';
 export interface ChatMessage {
   /** Who the message is from. A chat template may not support all roles. */
   role: ChatRole;
-  /** Text, or a list of text parts. */
-  content?: string | readonly TextPart[] | null;
+  /** Text, or a list of parts. */
+  content?: string | readonly (TextPart | ImagePart)[] | null;
   /** Other fields that the template reads: tool_calls, tool_call_id, name … */
   [field: string]: unknown;
 }
@@ -58,6 +63,8 @@ export interface RenderedPrompt {
   addSpecial: boolean;
   /** Stop strings, for models whose end tokens may not end a turn. */
   stop: string[];
+  /** The pictures, in the order of their marks in the text. */
+  images?: ImageSource[] | undefined;
 }
 
 /** A prompt, as engine.renderPrompt() returns it. */
@@ -86,8 +93,16 @@ export interface Prompts {
   serve(module: () => Promise<WebAssembly.Module>): void;
   /** The paths that open() knows after serve(), with their methods. */
   routes(): Promise<Map<string, RouteMethod>>;
-  /** Reads a request to an endpoint. The caller closes it. `body`: JSON in UTF-8. */
-  open(path: string, body: string | Uint8Array, model: string): Promise<Exchange>;
+  /**
+   * Reads a request to an endpoint. The caller closes it. `body`: JSON in UTF-8; `images`: what
+   * jsonText() has taken out of it.
+   */
+  open(
+    path: string,
+    body: string | Uint8Array,
+    model: string,
+    images?: ImageSource[],
+  ): Promise<Exchange>;
   /** The prompt of an exchange that has messages. */
   prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt>;
   /** The generations of an exchange. `canConstrain`: the engine has structured output. */

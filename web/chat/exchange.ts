@@ -5,7 +5,7 @@
 
 import { SluiceError } from '../protocol/errors.js';
 import type { GenerateSpec } from '../protocol/messages.js';
-import type { GenerateOptions } from '../protocol/options.js';
+import type { GenerateOptions, ImageSource } from '../protocol/options.js';
 import type { GeneratedToken, GenerationResult } from '../protocol/types.js';
 import type { Bytes, Instance, RequestTexts } from './chat-wasm.js';
 
@@ -119,6 +119,8 @@ const enum Field {
 const abandoned = new FinalizationRegistry<() => void>((close) => close());
 
 export class Exchange {
+  /** Pictures that are objects, for which the request has placeholders. */
+  images: readonly ImageSource[] = [];
   readonly work!: Work;
   readonly #instance: Instance;
   readonly #calls: Exports;

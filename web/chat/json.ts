@@ -2,11 +2,32 @@
 // bigint, and fails where a value would be lost.
 
 import { invalid } from '../protocol/errors.js';
+import type { ImageSource } from '../protocol/options.js';
 
 const kMaxDepth = 200;
 
-/** Throws INVALID_ARGUMENT, which names `what`, for what JSON cannot express. */
-export function jsonText(what: string, given: unknown): string {
+/** Stands in JSON for a picture that is an object, with its place in the list behind it. */
+const kImage = 'sluice-image:';
+
+/** What the URLs of rendered pictures mean: themselves, or objects that jsonText() has taken. */
+export const imagesOf = (urls: readonly string[], taken: readonly ImageSource[]): ImageSource[] =>
+  urls.map((url) =>
+    url.startsWith(kImage) ? (taken[Number(url.slice(kImage.length))] ?? url) : url,
+  );
+
+/** Blobs, elements and bitmaps, bytes, and pixels; all of them are instances of classes. */
+function isImage(value: object): value is Exclude<ImageSource, string> {
+  const known = value instanceof Blob || value instanceof ArrayBuffer || ArrayBuffer.isView(value);
+  const { width, height } = value as { width?: unknown; height?: unknown };
+  const sized = typeof width === 'number' && typeof height === 'number';
+  return known || (sized && Object.getPrototypeOf(value) !== Object.prototype);
+}
+
+/**
+ * Throws INVALID_ARGUMENT, which names `what`, for what JSON cannot express. Pictures go to the list
+ * `images`, if there is one.
+ */
+export function jsonText(what: string, given: unknown, images?: ImageSource[]): string {
   const write = (value: unknown, depth: number): string => {
     if (depth > kMaxDepth) invalid(`${what} must not be nested this deeply, nor contain itself.`);
     switch (typeof value) {
@@ -22,6 +43,7 @@ export function jsonText(what: string, given: unknown): string {
         return 'null';
       case 'object': {
         if (value === null) return 'null';
+        if (images && isImage(value)) return quoted(`${kImage}${images.push(value) - 1}`);
         if (Array.isArray(value)) return `[${value.map((one) => write(one, depth + 1)).join()}]`;
         if ('toJSON' in value && typeof value.toJSON === 'function')
           return write(value.toJSON(), depth + 1);

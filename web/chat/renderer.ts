@@ -2,6 +2,7 @@
 // Part of templates.js, which is loaded at the first chat (prompt.ts).
 
 import { unmarked } from '../protocol/literal-spans.js';
+import type { ImageSource } from '../protocol/options.js';
 import type { ModelInfo, ProgressEvent } from '../protocol/types.js';
 import { Answer, type AnswerRequest } from './answer-wasm.js';
 import { ChatWasm, RenderFlags, type RequestTexts } from './chat-wasm.js';
@@ -13,7 +14,7 @@ import {
   type Page,
   type RouteMethod,
 } from './exchange.js';
-import { jsonText } from './json.js';
+import { imagesOf, jsonText } from './json.js';
 
 /** Characters at the end of a prompt that tell how the response begins. */
 const kPromptEnd = 1000;
@@ -52,14 +53,16 @@ export class PromptRenderer implements Prompts {
     messages: readonly ChatMessage[],
     options: PromptOptions = {},
   ): Promise<RenderedPrompt> {
+    const images: ImageSource[] = [];
     const json = (name: 'tools' | 'documents' | 'variables'): string | undefined =>
       options[name] == null ? undefined : jsonText(name, options[name]);
     return this.#render(
-      [jsonText('messages', messages), json('tools'), json('documents'), json('variables')],
+      [jsonText('messages', messages, images), json('tools'), json('documents'), json('variables')],
       RenderFlags.AddGenerationPrompt * +(options.addGenerationPrompt ?? true) +
         RenderFlags.ParseSpecialInContent * +(options.parseSpecialInContent ?? false),
       options.template,
       !!options.tools?.length,
+      images,
     );
   }
 
@@ -89,13 +92,22 @@ export class PromptRenderer implements Prompts {
     return this.#answers.use((instance) => Exchange.routes(instance));
   }
 
-  open(path: string, body: string | Uint8Array, model: string): Promise<Exchange> {
-    return this.#answers.use((instance) => new Exchange(instance, path, body, model));
+  async open(
+    path: string,
+    body: string | Uint8Array,
+    model: string,
+    images: ImageSource[] = [],
+  ): Promise<Exchange> {
+    const exchange = await this.#answers.use(
+      (instance) => new Exchange(instance, path, body, model),
+    );
+    exchange.images = images;
+    return exchange;
   }
 
   prompt(exchange: Exchange, template?: string): Promise<RenderedPrompt> {
     const { renderTexts: texts, renderFlags: flags } = exchange;
-    return this.#render(texts, flags, template, hasTools(texts[1]));
+    return this.#render(texts, flags, template, hasTools(texts[1]), exchange.images);
   }
 
   async plan(exchange: Exchange, canConstrain: boolean, template?: string): Promise<Job[]> {
@@ -121,6 +133,7 @@ export class PromptRenderer implements Prompts {
     const own = !prompts && {
       literalSpans: rendered?.literalSpans ?? true,
       addSpecial: rendered?.addSpecial ?? true,
+      ...(rendered?.images && { images: rendered.images }),
     };
     return all.flatMap((prompt) =>
       Array.from({ length: n }, (_, i) => ({
@@ -161,13 +174,15 @@ export class PromptRenderer implements Prompts {
     flags: number,
     template: string | undefined,
     withTools: boolean,
+    images: readonly ImageSource[],
   ): Promise<RenderedPrompt> {
     const { bosToken, eosToken, unkToken, padToken } = this.#info;
     const source = this.#source(template, withTools);
-    const { seesTools, ...rendered } = await this.#wasm.render(
+    const sees = this.#info.modalities.includes('image');
+    const { seesTools, pictures, ...rendered } = await this.#wasm.render(
       [source, bosToken, eosToken, unkToken, padToken],
       texts,
-      flags,
+      flags + RenderFlags.Pictures * +sees,
     );
     if (!source)
       this.#warnOnce(
@@ -177,7 +192,11 @@ export class PromptRenderer implements Prompts {
       this.#warnOnce(
         "The model's chat template does not support tools: the model will not see them.",
       );
-    return { ...rendered, literalSpans: !(flags & RenderFlags.ParseSpecialInContent) };
+    return {
+      ...rendered,
+      literalSpans: sees || !(flags & RenderFlags.ParseSpecialInContent),
+      images: pictures.length ? imagesOf(pictures, images) : undefined,
+    };
   }
 
   /** JSON of the model's control tokens. */

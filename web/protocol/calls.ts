@@ -8,6 +8,7 @@ import type {
   Embedded,
   EmbedSpec,
   GenerateSpec,
+  LayoutSpec,
   LoadSpec,
   Snapshot,
   TokenizeSpec,
@@ -39,7 +40,10 @@ export type EngineCalls = {
   load(spec: LoadSpec, held: boolean): Loaded;
   begin(left: HandoverState | null, download: boolean): Snapshot;
   inspect(spec: LoadSpec): ModelInfo;
-  generate(id: number, spec: GenerateSpec): GenerationResult;
+  /** `read`: the prompt's tokens, if it has pictures. */
+  generate(id: number, spec: GenerateSpec): GenerationResult & { read?: Int32Array };
+  /** Tokens of a prompt with pictures. */
+  layout(prompt: string, spec: LayoutSpec): Int32Array;
   cancel(id: number): void;
   tokenize(text: string, spec: TokenizeSpec): Int32Array;
   embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Embedded;

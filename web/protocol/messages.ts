@@ -219,6 +219,9 @@ export type TokenizeSpec = Pick<
   'addSpecial' | 'parseSpecial' | 'literalSpans' | 'continuation'
 >;
 
+/** How a prompt with pictures is tokenized. */
+export type LayoutSpec = TokenizeSpec & Pick<GenerateSpec, 'images'>;
+
 export interface Snapshot {
   stats: EngineStats;
   memory: MemoryReport;

@@ -3,7 +3,7 @@
 
 import { QueueView } from '../io/fill-server.js';
 import { kProjectorFiles } from '../io/io.js';
-import type { GenerateSpec, ImageSpec } from '../protocol/messages.js';
+import type { LayoutSpec } from '../protocol/messages.js';
 import { yieldToEvents } from '../protocol/rpc.js';
 import { Step, type BindingError, type PicturesBinding } from './binding.js';
 import type { CancelFlag, GenerationLoop } from './generation-loop.js';
@@ -23,7 +23,7 @@ export interface PicturesHost {
   error(code: string, message: string): Error;
   abort(): Error;
   /** Flags of the tokenizer. */
-  flagsOf(spec: GenerateSpec): number;
+  flagsOf(spec: LayoutSpec): number;
 }
 
 export class PicturePrompts {
@@ -37,10 +37,14 @@ export class PicturePrompts {
   }
 
   /** Decodes the pictures of a prompt and returns its tokens. end() must follow. */
-  async layout(spec: GenerateSpec, flag: CancelFlag): Promise<Int32Array> {
+  async layout(
+    prompt: string | Int32Array,
+    spec: LayoutSpec,
+    flag: CancelFlag,
+  ): Promise<Int32Array> {
     const { engine, error } = this.#host;
     const { pictures, memory } = engine;
-    if (typeof spec.prompt !== 'string')
+    if (typeof prompt !== 'string')
       throw error('INVALID_ARGUMENT', 'A prompt with pictures must be a string.');
     if (engine.info.plan.parallel > 1) throw error('NOT_SUPPORTED', 'Pictures need parallel: 1.');
     await this.end();
@@ -53,7 +57,7 @@ export class PicturePrompts {
       this.#check(pictures.add());
       await this.#breathe(flag);
     }
-    const tokens = pictures.layout(new TextEncoder().encode(spec.prompt), this.#host.flagsOf(spec));
+    const tokens = pictures.layout(new TextEncoder().encode(prompt), this.#host.flagsOf(spec));
     this.#check(tokens);
     return tokens!;
   }
@@ -118,5 +122,3 @@ export class PicturePrompts {
     if (!good) throw this.#host.errorOf(this.#host.engine.binding);
   }
 }
-
-export type { ImageSpec };

@@ -10,6 +10,7 @@ import type {
   Embedded,
   EmbedSpec,
   GenerateSpec,
+  LayoutSpec,
   LoadSpec,
   Port,
   Snapshot,
@@ -55,6 +56,7 @@ export class RpcHandlers {
       begin: (left, download) => this.#begin(left, download),
       inspect: (spec) => this.#loading(spec).inspect((io) => (this.#io = io)),
       generate: (id, spec) => this.#generate(id, spec),
+      layout: (prompt, spec) => this.#layout(prompt, spec),
       cancel: (id) => {
         const cancelFlag = this.#cancelFlags.get(id);
         if (cancelFlag) cancelFlag.cancelled = true;
@@ -197,7 +199,7 @@ export class RpcHandlers {
     }
   }
 
-  #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
+  #generate(id: number, spec: GenerateSpec): Promise<GenerationResult & { read?: Int32Array }> {
     return this.#stoppable(id, async (cancelFlag) => {
       const { prompt, sequence } = spec;
       if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
@@ -216,7 +218,7 @@ export class RpcHandlers {
         pictures &&
         this.#work(async () => {
           try {
-            tokens = await pictures.layout(spec, cancelFlag);
+            tokens = await pictures.layout(prompt, spec, cancelFlag);
           } catch (error) {
             await pictures.end();
             throw error;
@@ -235,7 +237,7 @@ export class RpcHandlers {
         );
         try {
           await pictures?.encode(cancelFlag);
-          return await this.#running.answer(slot, tokens, spec, {
+          const result = await this.#running.answer(slot, tokens, spec, {
             cancelFlag,
             begun: () => {
               this.#sequences.settle();
@@ -243,6 +245,7 @@ export class RpcHandlers {
             },
             pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
           });
+          return pictures ? { ...result, read: tokens } : result;
         } finally {
           await pictures?.end();
         }
@@ -321,6 +324,17 @@ export class RpcHandlers {
       out.set(row, (i - source) * row.length);
     }
     return new Transferred(out, [out.buffer]);
+  }
+
+  async #layout(prompt: string, spec: LayoutSpec): Promise<Int32Array> {
+    const pictures = await this.#pictures();
+    return this.#work(async () => {
+      try {
+        return await pictures.layout(prompt, spec, kNever);
+      } finally {
+        await pictures.end();
+      }
+    });
   }
 
   async #imageCost(width: number, height: number): Promise<ImageCost> {
