@@ -36,8 +36,11 @@ const common = {
   json: flag,
   help: { ...flag, short: 'h' },
 } as const;
+/** Where forward passes are computed. */
+const device = { device: text, 'gpu-budget': text, 'gpu-layers': text } as const;
 const talking = {
   ...common,
+  ...device,
   system: text,
   'n-predict': { ...text, short: 'n' },
   temperature: text,
@@ -79,6 +82,7 @@ const commands: Record<
   serve: {
     options: {
       ...common,
+      ...device,
       port: text,
       host: text,
       parallel: text,
@@ -105,7 +109,7 @@ const commands: Record<
     },
     run: tokenize,
   },
-  info: { options: common, run: info },
+  info: { options: { ...common, ...device }, run: info },
   pull: {
     options: { ...cached, ...requests, quiet: flag },
     run: (model, values) => pull(Engine, model, values),
@@ -139,6 +143,8 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
   info MODEL           print metadata, memory plan and speed estimate
 
       [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME]
+      [--device wasm|webgpu|auto] [--gpu-budget 4G] [--gpu-layers N]    a GPU needs the npm package webgpu:
+      npx -p sluice-llm -p webgpu sluice-llm serve MODEL --device webgpu
       [--header 'NAME: VALUE']… [--token T] [--hf-endpoint URL]    also of pull (HF_TOKEN, HF_ENDPOINT)
 
 The model cache, which the native program shares (SLUICE_CACHE, else ~/.cache/sluice):
@@ -311,6 +317,7 @@ function infoLines(model: ModelInfo): [string, string][] {
       'context',
       `${model.trainContextLength} trained, ${plan.contextLength} planned (${plan.contextFrom})`,
     ],
+    ...(model.device ? [['device', model.device.reason] as [string, string]] : []),
     ['memory plan', plan.budget > 0 ? `for a budget of ${decimalBytes(plan.budget)}` : ''],
     ...kMemoryParts
       .filter((name) => plan[name] > 0)

@@ -1,4 +1,4 @@
-// Layers split between GPU and CPU (option gpuLayers) in Chromium on its software adapter. With any
+// Layers split between GPU and CPU (option gpuLayers), in Node on a software adapter. With any
 // number of first layers on the GPU the results equal the CPU's, through sessions, rewinds, saved
 // states, adapters and a lost GPU. Memory on the GPU stays within its budget, and generating a
 // token uploads nothing.
@@ -8,8 +8,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
-import { crossOrigin, openPage } from './chromium.mjs';
-import { launchChromiumGpu } from './gpu-drivers.mjs';
+import { openNode } from './gpu-node.mjs';
 import {
   addressOf,
   checkLogits,
@@ -19,7 +18,7 @@ import {
   losses,
   models,
   mountsOf,
-  pageSetup,
+  setup,
 } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -33,26 +32,18 @@ const mixture = named(families, 'qwen3moe'); // two
 // Eight tokens at most, so that a software adapter has less to compile.
 const kShort = { contextLength: 8 };
 const kLayers = 3;
-let browser;
 let files;
 let tab;
-const complaints = [];
 
 before(async () => {
-  browser = await launchChromiumGpu();
-  files = await serve(mountsOf([...arch, ...families]), crossOrigin);
-  tab = await openPage(browser, join(root, 'dist'), {});
-  tab.page.on('console', (message) => {
-    if (/error|warning/.test(message.type())) complaints.push(message.text());
-  });
-  await tab.page.evaluate(`(${pageSetup})()`);
+  files = await serve(mountsOf([...arch, ...families]));
+  tab = await openNode(setup);
 });
 after(async () => {
-  complaints.push(...(await tab.page.evaluate('complaints')));
+  const complaints = await tab.page.evaluate('complaints');
   await tab.close();
-  await browser.close();
   await files.close();
-  assert.deepEqual(complaints, [], 'console output');
+  assert.deepEqual(complaints, [], 'errors of the device');
 });
 
 const address = (model) => addressOf(files, model);

@@ -425,13 +425,26 @@ async function twinSessions(
   return told;
 }
 
-/** The text of a function that sets up a page. */
-export const pageSetup = `async () => {
-  Object.assign(window, await import('/dist/index.js'));
+/**
+ * The text of a function that sets up a page, with the package's entry. openWorkers() follows, once
+ * workerAfter() is the one of the platform.
+ */
+export const setup = `async (entry) => {
+  Object.assign(window, await import(entry));
   ${[workerAfter, workerFor, load, loadCpu, tokensOf, gpuOf, dropGpus, measure, eventually, loseGpu, seeded, loseGpus, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
   Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), GPUs: new Map() });
-  window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};
   window.complaints = [];
-  new BroadcastChannel('complaints').onmessage = ({ data }) => complaints.push(data);
+  window.openWorkers = () => {
+    window.workerUrl = workerFor(${JSON.stringify(kPlain)});
+    const channel = new BroadcastChannel('complaints');
+    channel.onmessage = ({ data }) => complaints.push(data);
+    channel.unref?.(); // in Node
+  };
+}`;
+
+/** The same for a browser's page. */
+export const pageSetup = `async () => {
+  await (${setup})('/dist/index.js');
+  openWorkers();
 }`;

@@ -1,18 +1,15 @@
-// The GPU on Chromium's software adapter. The GPU computes models that match their references,
+// The GPU in Node, on a software adapter. The GPU computes models that match their references,
 // bit-identical under any gpuBudget, through sessions that rewind, fork and are saved. When the GPU
 // is lost at any moment, the CPU takes over. What the GPU cannot do goes to the CPU and is
 // reported. Device selection measures and chooses. WebGPU validation must not report errors.
-// Loading is slow here because of shader compilation, so an engine stays open for tests that need
-// the same one. Tests that do not depend on the compiler are repeated in gpu-firefox.test.mjs,
-// where they are fast.
-//   SLUICE_GPU_MODELS=all       all models, not one of each kind      SLUICE_GPU_LOSSES=50  SLUICE_GPU_LOADS=100
+// Loading takes seconds because of shader compilation, so an engine stays open for tests that need
+// the same one. gpu-chromium.test.mjs and gpu-firefox.test.mjs repeat a part in browsers.
+//   SLUICE_GPU_LOSSES=50  SLUICE_GPU_LOADS=100
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
-import { crossOrigin, launch, openPage } from './chromium.mjs';
+import { openNode } from './gpu-node.mjs';
 import {
   addressOf,
   budgetOf,
@@ -28,11 +25,9 @@ import {
   losses,
   models,
   mountsOf,
-  pageSetup,
+  setup,
 } from './gpu-page.mjs';
-import { root } from './helpers.mjs';
 
-const dist = join(root, 'dist');
 const arch = models('arch');
 const quant = [...models('quant'), ...models('quant-iq')];
 const families = models('families');
@@ -40,14 +35,22 @@ const llama = arch.find(({ name }) => name === 'llama-gqa');
 const lfm2 = families.find(({ name }) => name === 'lfm2');
 // For tests that load anew: a third of the compile time, without fused norms and RoPE.
 const plain = arch.find(({ name }) => name === 'gpt2');
-let browser;
 let files;
 let tab;
-const complaints = [];
 
 // Makes the software adapter look like a GPU.
 const kDisguised = `
-  Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false }) });
+  const { requestAdapter } = GPU.prototype;
+  const info = { vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false };
+  GPU.prototype.requestAdapter = async function () {
+    const adapter = await requestAdapter.call(this);
+    return new Proxy(adapter, {
+      get: (_, name) => {
+        const value = name === 'info' ? info : adapter[name];
+        return typeof value === 'function' ? value.bind(adapter) : value;
+      },
+    });
+  };
 `;
 // Makes batches of five tokens and more run on the GPU, whatever was measured.
 const kPromptsOnly =
@@ -63,22 +66,14 @@ const kCodesGap = 0.25;
 const kNoGpu = 'GPU.prototype.requestAdapter = async () => null;';
 
 before(async () => {
-  browser = await launch({
-    args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
-  });
-  files = await serve(mountsOf([...arch, ...quant, ...families]), crossOrigin);
-  tab = await openPage(browser, dist, {});
-  tab.page.on('console', (message) => {
-    if (/error|warning/.test(message.type())) complaints.push(message.text());
-  });
-  await tab.page.evaluate(`(${pageSetup})()`);
+  files = await serve(mountsOf([...arch, ...quant, ...families]));
+  tab = await openNode(setup);
 });
 after(async () => {
-  complaints.push(...(await tab.page.evaluate('complaints')));
+  const complaints = await tab.page.evaluate('complaints');
   await tab.close();
-  await browser.close();
   await files.close();
-  assert.deepEqual(complaints, [], 'console output');
+  assert.deepEqual(complaints, [], 'errors of the device');
 });
 
 const address = (model) => addressOf(files, model);
@@ -95,10 +90,8 @@ const measured = (model, more) =>
 
 // --- what the GPU computes -----------------------------------------------------------------------
 
-/**
- * Runs all models. Each has kernels of its own, which a software adapter takes seconds to compile.
- */
-const all = process.env.SLUICE_GPU_MODELS === 'all';
+/** Runs all models in full. Each has kernels of its own, which take seconds to compile. */
+const all = !longOnly;
 
 async function check(model, allowance, more = {}) {
   const { prompt } = model;
@@ -117,21 +110,15 @@ async function check(model, allowance, more = {}) {
 }
 
 for (const model of arch) {
-  test(
-    `the GPU computes ${model.name}`,
-    { skip: !all && model !== llama && 'SLUICE_GPU_MODELS=all runs it' },
-    async () => {
-      const result = await check(model, kNmse);
-      if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
-    },
-  );
+  test(`the GPU computes ${model.name}`, { skip: model !== llama && longOnly }, async () => {
+    const result = await check(model, kNmse);
+    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+  });
 }
 
 for (const model of quant) {
-  test(
-    `weights of ${model.name}`,
-    { skip: !all && (model.name === 'Q4_K' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
-    () => check(model, kNmse + 10 * model.llama_cpp_nmse),
+  test(`weights of ${model.name}`, { skip: longOnly }, () =>
+    check(model, kNmse + 10 * model.llama_cpp_nmse),
   );
 }
 
@@ -147,15 +134,11 @@ test('int8 activations', { skip: longOnly }, async () => {
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the selection, sigmoid, groups, shared experts.
 for (const model of families.filter(({ name }) => /moe/.test(name))) {
-  test(
-    `the GPU computes the mixture of experts ${model.name}`,
-    { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') },
-    async () => {
-      const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
-      assert.equal(result !== undefined, !kBeyond.test(model.name), 'runs unless unsupported');
-      if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
-    },
-  );
+  test(`the GPU computes the mixture of experts ${model.name}`, { skip: longOnly }, async () => {
+    const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
+    assert.equal(result !== undefined, !kBeyond.test(model.name), 'runs unless unsupported');
+    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
+  });
 }
 
 test('streamed experts are bit-identical', { skip: longOnly }, async () => {
@@ -478,43 +461,6 @@ test('loads and disposals at any moment leave nothing behind', { skip: longOnly 
     { times: loads(2), seed: 7, ...kBrief },
   );
   assert.equal(results.length, 1, results.join('\n'));
-});
-
-test('the GPU module is fetched only on request, and a missing GPU is an error', async () => {
-  const fetched = () => tab.server.requested.filter((path) => /gpu/.test(path)).length;
-  const before = fetched();
-  const plain = await inPage(async ([source]) => {
-    const engine = await Engine.load(source, { cache: 'none', contextLength: 64 });
-    const out = { device: engine.stats().device, gpu: engine.memory().gpu };
-    await engine.dispose();
-    return out;
-  }, address(llama));
-  assert.deepEqual([plain, fetched()], [{ device: 'wasm', gpu: 0 }, before]);
-  const found = await inPage(
-    async ([source, noGpu]) => {
-      const out = {};
-      // The adapter here is a software adapter.
-      const auto = await load(source, { device: 'auto' });
-      out.auto = auto.stats().device;
-      await auto.dispose();
-      out.wrong = await Engine.load(source, { device: 'gpu' }).catch(({ code }) => code);
-      const none = workerAfter(noGpu);
-      out.none = await load(source, { workerUrl: none }).catch(({ code }) => code);
-      const without = await load(source, { workerUrl: none, device: 'auto' });
-      out.without = without.stats().device;
-      await without.dispose();
-      return out;
-    },
-    address(llama),
-    kNoGpu,
-  );
-  assert.ok(fetched() > before, 'the GPU module was fetched');
-  assert.deepEqual(found, {
-    auto: 'wasm',
-    wrong: 'INVALID_ARGUMENT',
-    none: 'NOT_SUPPORTED',
-    without: 'wasm',
-  });
 });
 
 // --- another memory budget, which means another worker and another device ------------------------

@@ -28,6 +28,7 @@ const kOwn: Record<string, readonly [number, number]> = {
   timeout: [1, 86400],
   'shutdown-timeout': [0, 3600],
   parallel: [1, 64],
+  'gpu-layers': [0, 65535],
 };
 for (const [name, range] of Object.entries(kOwn)) ranges.set(`--${name}`, [true, ...range]);
 
@@ -71,6 +72,12 @@ export function size(values: Values, name: string, least = 1): number | undefine
   return bytes;
 }
 
+function deviceOf({ device }: Values): EngineOptions['device'] {
+  if (device === undefined || device === 'wasm' || device === 'webgpu' || device === 'auto')
+    return device;
+  throw new UsageError(`--device: "${String(device)}" is not wasm, webgpu or auto`);
+}
+
 export function engineOptions(values: Values): EngineOptions {
   const line = new ProgressLine(values);
   return {
@@ -78,6 +85,9 @@ export function engineOptions(values: Values): EngineOptions {
     threads: number(values, 'threads'),
     contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,
+    device: deviceOf(values),
+    gpuBudget: size(values, 'gpu-budget'),
+    gpuLayers: number(values, 'gpu-layers'),
     cacheDir: values['cache-dir'] as string | undefined,
     ...requestOptions(values),
     onProgress: (event) => line.report(event),

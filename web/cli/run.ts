@@ -129,6 +129,7 @@ async function printJson(engine: Engine, generation: Generation, chat: boolean):
     bytesFromCache: stats.bytesFromCache,
     kernels: stats.kernels,
     threads: stats.threads,
+    device: stats.device,
     memory: engine.memory(),
   });
 }

@@ -319,8 +319,7 @@ export class GpuExecutor {
       );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      if (this.counts.gpuPasses++ === 0)
-        this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
+      if (this.counts.gpuPasses++ === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();

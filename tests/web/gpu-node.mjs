@@ -1,0 +1,57 @@
+// The GPU in Node, by the package `webgpu` on Chromium's SwiftShader, with the interface of a tab of
+// openPage(): what the tests of gpu-page.mjs run in a page runs in this process. Clearing workgroup
+// memory is off, since SwiftShader unrolls it: without that a pipeline compiles in a tenth of the
+// time. Chromium has it on (gpu-chromium.test.mjs).
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { root } from './helpers.mjs';
+
+const swiftshader = process.env.SWIFTSHADER ?? '/usr/lib/chromium/vk_swiftshader_icd.json';
+
+/** What Dawn needs and this machine lacks, or false. */
+export const noSwiftShader = existsSync(swiftshader) ? false : 'no SwiftShader of Chromium';
+
+export function useSwiftShader() {
+  process.env.VK_ICD_FILENAMES = swiftshader;
+  process.env.SLUICE_DAWN = 'enable-dawn-features=disable_workgroup_init';
+}
+
+// What scripts for workers use: WebGPU's classes, and messages as in a browser.
+const kBefore = `
+import { parentPort } from 'node:worker_threads';
+import { globals } from ${JSON.stringify(import.meta.resolve('webgpu'))};
+Object.assign(globalThis, globals);
+globalThis.addEventListener = (_, listen) => parentPort.on('message', (data) => listen({ data }));
+`;
+
+/** `setup`: the text of a function that defines globals. */
+export async function openNode(setup) {
+  useSwiftShader();
+  mkdirSync(join(root, 'build', 'web-tests'), { recursive: true });
+  const folder = mkdtempSync(join(root, 'build', 'web-tests', 'gpu-node-'));
+  const dist = pathToFileURL(join(root, 'dist')).href;
+  let scripts = 0;
+  const write = (text) => {
+    const file = join(folder, `${scripts++}.mjs`);
+    writeFileSync(file, text);
+    return pathToFileURL(file).href;
+  };
+  Object.assign(globalThis, await import(`${dist}/node.js`), { window: globalThis });
+  await (0, eval)(`(${setup})`)(`${dist}/node.js`);
+  globalThis.workerAfter = (script) => {
+    const before = write(kBefore);
+    return write(`import '${before}'; import '${write(script)}'; import '${dist}/worker-node.js';`);
+  };
+  globalThis.openWorkers();
+  return {
+    page: {
+      evaluate: async (work, args) =>
+        structuredClone(typeof work === 'string' ? (0, eval)(work) : await work(args)),
+    },
+    close: async () => {
+      await globalThis.dropGpus();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
