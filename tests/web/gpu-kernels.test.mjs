@@ -1,19 +1,21 @@
-// The WGSL kernels against references in double precision, on every code path that two browsers
+// The WGSL kernels against references in double precision, on every code path that Node and Firefox
 // have. Validation errors, writes outside of the output, and pipelines that were not precompiled
 // are failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { extent } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
 import { servePages } from './chromium.mjs';
-import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { noSwiftShader, withDawn } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
-// SwiftShader takes seconds to compile what lavapipe compiles at once. So Chromium runs each kind
-// of case, Firefox every size.
+// SwiftShader takes longer to compile than lavapipe. So Node runs each kind of case, Firefox every
+// size.
 const forms = [
   'everyRow',
   'products',
@@ -42,27 +44,20 @@ before(() =>
 );
 
 /**
- * `launch` and `newPage` open pages. `paths`: kernel options, with the feature that each requires.
+ * `open` resolves to a function that checks a group of cases, and one that closes. `paths`: kernel
+ * options, with the feature that each requires.
  */
-function checkIn(name, skip, launch, newPage, paths) {
+function checkIn(name, skip, open, paths) {
   describe(name, { skip }, () => {
-    let browser, pages, page;
+    let opened;
     before(async () => {
-      browser = await launch();
-      pages = await servePages(out);
-      page = await newPage(browser, `${pages.url}/`);
+      opened = await open();
     });
-    after(async () => {
-      await pages?.close();
-      await browser?.close();
-    });
+    after(() => opened?.close());
     for (const { path, options, feature, groups } of paths) {
       for (const group of groups) {
         test(`${group}, ${path}`, limits, async (t) => {
-          const verdict = await page.evaluate(
-            async ({ group, options }) => (await import('/dist/page.js')).check(group, options),
-            { group, options },
-          );
+          const verdict = await opened.check(group, options);
           if (feature)
             assert.ok(
               verdict.features.includes(feature),
@@ -82,33 +77,46 @@ function checkIn(name, skip, launch, newPage, paths) {
   });
 }
 
-checkIn(
-  'Chromium on SwiftShader',
-  false,
-  launchChromiumGpu,
-  async (browser, url) => {
-    const page = await browser.newPage();
-    await page.goto(url);
-    return page;
-  },
-  [
-    {
-      path: 'by subgroups',
-      options: {},
-      feature: 'subgroups',
-      groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms,
-    },
-    // The kernels with reductions; Firefox has the rest.
-    { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] },
-    {
-      path: 'with codes',
-      options: { coded },
-      groups: extent(['experts'], ['products', 'experts']),
-    },
-  ],
-);
+async function openDawn() {
+  const close = await withDawn();
+  const { check } = await import(pathToFileURL(join(out, 'page.js')).href);
+  return { check, close };
+}
 
-checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
+async function openFirefox() {
+  const browser = await launchFirefoxGpu();
+  const pages = await servePages(out);
+  const page = await browser.open(`${pages.url}/`);
+  return {
+    check: (group, options) =>
+      page.evaluate(
+        async ({ group, options }) => (await import('/dist/page.js')).check(group, options),
+        { group, options },
+      ),
+    close: async () => {
+      await pages.close();
+      await browser.close();
+    },
+  };
+}
+
+checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
+  {
+    path: 'by subgroups',
+    options: {},
+    feature: 'subgroups',
+    groups: extent(forms, all),
+  },
+  // The kernels with reductions; Firefox has the rest.
+  { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] },
+  {
+    path: 'with codes',
+    options: { coded },
+    groups: extent(['experts'], ['products', 'experts']),
+  },
+]);
+
+checkIn('Firefox on lavapipe', noLavapipe, openFirefox, [
   { path: 'with halves', options: {}, feature: 'shader-f16', groups: some },
   {
     path: 'without halves',

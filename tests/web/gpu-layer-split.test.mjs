@@ -59,10 +59,10 @@ const measured = (model, options, more) =>
   });
 
 /**
- * With SLUICE_GPU_MODELS=all the other fixtures are split after their first layer; a model that
+ * In the long suite the other fixtures are split after their first layer; a model that
  * cannot be split must be an error that names the reason.
  */
-const everyModel = process.env.SLUICE_GPU_MODELS === 'all';
+const everyModel = !longOnly;
 const others = everyModel
   ? [...arch, ...families].filter((model) => ![plain, llama, lfm2, mixture].includes(model))
   : [];

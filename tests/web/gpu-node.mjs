@@ -17,6 +17,21 @@ export function useSwiftShader() {
   process.env.SLUICE_DAWN = 'enable-dawn-features=disable_workgroup_init';
 }
 
+/** Defines navigator.gpu in this process. Resolves to a function that ends it. */
+export async function withDawn() {
+  useSwiftShader();
+  const { create, globals } = await import('webgpu');
+  Object.assign(globalThis, globals);
+  const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  const navigator = { gpu: create([process.env.SLUICE_DAWN]) };
+  Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
+  return () => {
+    navigator.gpu = null; // Dawn would keep the process alive
+    delete globalThis.navigator;
+    if (before) Object.defineProperty(globalThis, 'navigator', before);
+  };
+}
+
 // What scripts for workers use: WebGPU's classes, and messages as in a browser.
 const kBefore = `
 import { parentPort } from 'node:worker_threads';
