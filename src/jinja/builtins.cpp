@@ -41,14 +41,15 @@ bool is_a_mapping(Interpreter&, const Value& value, const Value*) {
   return is_mapping(value);
 }
 bool is_iterable(Interpreter&, const Value& value, const Value*) {
-  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kSequence) ||
-         value.is(Kind::kDict) || value.is(Kind::kLoop);
+  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kBytes) ||
+         value.is(Kind::kSequence) || value.is(Kind::kDict) || value.is(Kind::kLoop);
 }
 bool is_sequence(Interpreter&, const Value& value, const Value*) {
   if (value.is(Kind::kSequence)) {
     return value.sequence->flavor <= Flavor::kTuple || value.sequence->flavor == Flavor::kRange;
   }
-  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kDict);
+  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kBytes) ||
+         value.is(Kind::kDict);
 }
 bool is_callable(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kFunction) ||

@@ -193,6 +193,7 @@ Value Interpreter::slice(const Node& node, Scope* scope) {
   const bool text_slice = value.is(Kind::kString);
   const bool sliced = value.is(Kind::kSequence) && (value.sequence->flavor <= Flavor::kTuple ||
                                                     value.sequence->flavor == Flavor::kRange);
+  if (value.is(Kind::kBytes)) return fail("bytes can only be decoded");
   if (!text_slice && !sliced) {
     return ok() ? undefined(concat({type_name(value), " object cannot be sliced"})) : Value();
   }

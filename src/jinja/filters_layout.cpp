@@ -229,6 +229,7 @@ constexpr NamedFilter kLayoutFilters[] = {
     {"wordwrap", wordwrap},
     {"filesizeformat", filesizeformat},
     {"xmlattr", xmlattr},
+    {"pprint", pprint},
 };
 
 }  // namespace

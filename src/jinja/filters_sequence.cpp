@@ -14,6 +14,8 @@ Value length(Interpreter& in, const Value& value, const Arguments& args) {
     case Kind::kString:
       in.spend(value.string->text.size());
       return Value(static_cast<int64_t>(count_characters(value.string->text.view())));
+    case Kind::kBytes:
+      return Value(static_cast<int64_t>(value.string->text.size()));
     case Kind::kDict:
       return Value(static_cast<int64_t>(value.dict->entries.size()));
     case Kind::kSequence:

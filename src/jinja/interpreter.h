@@ -175,6 +175,8 @@ void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse);
 // The integer value of a bound argument, or `fallback` if it is omitted or None.
 [[nodiscard]] int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback);
 
+// A character as Python escapes it: \xe9, \u20ac or \U0001f600.
+[[nodiscard]] std::string escaped(uint32_t cp);
 [[nodiscard]] const char* type_name(const Value& value);
 [[nodiscard]] bool is_mapping(const Value& value);
 [[nodiscard]] bool is_integer_numeral(const Value& value);
@@ -187,6 +189,9 @@ void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse);
 [[nodiscard]] Value call_string_method(Interpreter& in, const Value& self, std::string_view name,
                                        const Arguments& args);
 [[nodiscard]] bool has_string_method(std::string_view name);
+[[nodiscard]] Value encode(Interpreter& in, const Value& text, const Arguments& args);
+[[nodiscard]] Value call_bytes_method(Interpreter& in, const Value& self, std::string_view name,
+                                      const Arguments& args);
 // "%s" % values, and "{}".format(…).
 [[nodiscard]] Value percent_format(Interpreter& in, const Text& format, const Value& values);
 [[nodiscard]] Value brace_format(Interpreter& in, const Text& format, const Arguments& args);
@@ -197,6 +202,7 @@ struct NamedFilter {
   std::string_view name;
   Filter filter;
 };
+[[nodiscard]] Value pprint(Interpreter& in, const Value& operand, const Arguments& args);
 [[nodiscard]] Filter find_text_filter(std::string_view name);
 [[nodiscard]] Filter find_sequence_filter(std::string_view name);
 [[nodiscard]] Filter find_layout_filter(std::string_view name);

@@ -106,6 +106,8 @@ bool has_method(const Value& value, std::string_view name) {
   switch (value.kind) {
     case Kind::kString:
       return has_string_method(name);
+    case Kind::kBytes:
+      return name == "decode" || name == "hex";
     case Kind::kDict:
       return is_one_of(kDictMethods, name);
     case Kind::kSequence:
@@ -125,6 +127,8 @@ Value call_method(Interpreter& in, const Method& method, const Arguments& args) 
   switch (method.self.kind) {
     case Kind::kString:
       return call_string_method(in, method.self, method.name, args);
+    case Kind::kBytes:
+      return call_bytes_method(in, method.self, method.name, args);
     case Kind::kDict:
       return call_dict_method(in, method, args);
     case Kind::kLoop:
@@ -198,6 +202,7 @@ Value Interpreter::item(const Value& value, const Value& key) {
     if (const Value* found = find(*value.dict, key)) return *found;
   }
   if (key.is(Kind::kString)) return attribute(value, key.string->text.view());
+  if (value.is(Kind::kBytes)) return fail("bytes can only be decoded");
   const bool indexed = value.is(Kind::kString) ||
                        (value.is(Kind::kSequence) && (value.sequence->flavor <= Flavor::kTuple ||
                                                       value.sequence->flavor == Flavor::kRange));

@@ -7,6 +7,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/numbers.h"
 #include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
 
 namespace sluice::jinja {
 namespace {
@@ -16,13 +17,6 @@ bool is_printable(uint32_t cp) {
   using tokenizer::CharClass;
   const CharClass kind = tokenizer::char_class(cp);
   return cp == ' ' || (kind != CharClass::kOther && kind != CharClass::kSpace);
-}
-
-std::string escaped(uint32_t cp) {
-  char out[16];
-  const char* format = cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x";
-  std::snprintf(out, sizeof out, format, cp);
-  return out;
 }
 
 std::string json_escaped(uint32_t cp) {
@@ -37,25 +31,6 @@ std::string json_escaped(uint32_t cp) {
   return out;
 }
 
-// Appends `text` with each character replaced by `replace(code point)`, unless that is empty.
-template <typename Replace>
-void append_replaced(const Text& text, const Replace& replace, Text* out) {
-  size_t done = 0, span = 0;
-  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
-    const std::string other = replace(code_point(text.view(), at, &bytes));
-    if (other.empty()) continue;
-    out->append(text, done, at);
-    done = at + bytes;
-    while (span < text.spans().size() && text.spans()[span].end <= at) ++span;
-    if (span < text.spans().size() && text.spans()[span].begin <= at) {
-      out->append(other, text.spans()[span].part(at, at + bytes));
-    } else {
-      out->append(other);
-    }
-  }
-  out->append(text, done, text.size());
-}
-
 void append_repr(const Text& text, Text* out) {
   const bool doubled = text.view().find('\'') != std::string_view::npos &&
                        text.view().find('"') == std::string_view::npos;
@@ -68,6 +43,27 @@ void append_repr(const Text& text, Text* out) {
     return is_printable(cp) ? std::string() : escaped(cp);
   };
   out->append(std::string(1, quote));
+  append_replaced(text, replace, out);
+  out->append(std::string(1, quote));
+}
+
+void append_bytes_repr(Interpreter& in, const Text& text, Text* out) {
+  const auto has = [&](char c) { return text.view().find(c) != std::string_view::npos; };
+  const char quote = has('\'') && !has('"') ? '"' : '\'';
+  in.spend(8 * text.size());
+  if (!in.ok()) return;
+  const auto replace = [quote](uint32_t cp) -> std::string {
+    if (cp == '\n') return "\\n";
+    if (cp == '\r') return "\\r";
+    if (cp == '\t') return "\\t";
+    if (cp == '\\' || cp == static_cast<uint32_t>(quote)) return {'\\', static_cast<char>(cp)};
+    if (cp >= ' ' && cp < 0x7f) return {};
+    std::string bytes, shown;
+    tokenizer::append_utf8(cp, &bytes);
+    for (const char byte : bytes) shown += escaped(static_cast<unsigned char>(byte));
+    return shown;
+  };
+  out->append(concat({"b", std::string_view(&quote, 1)}));
   append_replaced(text, replace, out);
   out->append(std::string(1, quote));
 }
@@ -87,6 +83,13 @@ void append_json(const Text& text, bool ascii, Text* out) {
 }
 
 }  // namespace
+
+std::string escaped(uint32_t cp) {
+  char out[16];
+  const char* format = cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x";
+  std::snprintf(out, sizeof out, format, cp);
+  return out;
+}
 
 bool is_integer_numeral(const Value& value) {
   return value.is(Kind::kNumeral) &&
@@ -109,6 +112,8 @@ const char* type_name(const Value& value) {
       return is_integer_numeral(value) ? "int" : "float";
     case Kind::kString:
       return value.string->markup ? "Markup" : "str";
+    case Kind::kBytes:
+      return "bytes";
     case Kind::kSequence: {
       static constexpr const char* kNames[] = {
           "list", "tuple", "generator", "dict_keys", "dict_values", "dict_items", "range"};
@@ -181,6 +186,8 @@ void Interpreter::print_repr(const Value& value, Text* out) {
       append_repr(value.string->text, out);
       if (value.string->markup) out->append(")");
       return;
+    case Kind::kBytes:
+      return append_bytes_repr(*this, value.string->text, out);
     case Kind::kSequence: {
       const Sequence& sequence = *value.sequence;
       const std::vector<Value>& all = sequence.items;

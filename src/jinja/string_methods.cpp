@@ -364,6 +364,10 @@ Value of_kind(const Call& call) {
   return Value(!text.empty() || name == "isascii");
 }
 
+Value encoded(const Call& call) {
+  return encode(call.in, call.self, call.args);
+}
+
 Value format(const Call& call) {
   return brace_format(call.in, call.text(), call.args);
 }
@@ -416,6 +420,7 @@ constexpr NamedMethod kMethods[] = {
     {"istitle", of_kind},
     {"isidentifier", of_kind},
     {"format", format},
+    {"encode", encoded},
 };
 
 const NamedMethod* find_method(std::string_view name) {

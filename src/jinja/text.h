@@ -67,6 +67,25 @@ class Text {
 [[nodiscard]] size_t leading_space(std::string_view text);
 [[nodiscard]] size_t trailing_space(std::string_view text);
 
+// Appends `text` with each character replaced by `replace(code point)`, unless that is empty.
+template <typename Replace>
+void append_replaced(const Text& text, const Replace& replace, Text* out) {
+  size_t done = 0, span = 0;
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
+    const std::string other = replace(code_point(text.view(), at, &bytes));
+    if (other.empty()) continue;
+    out->append(text, done, at);
+    done = at + bytes;
+    while (span < text.spans().size() && text.spans()[span].end <= at) ++span;
+    if (span < text.spans().size() && text.spans()[span].begin <= at) {
+      out->append(other, text.spans()[span].part(at, at + bytes));
+    } else {
+      out->append(other);
+    }
+  }
+  out->append(text, done, text.size());
+}
+
 [[nodiscard]] std::string to_lower(std::string_view text);
 [[nodiscard]] std::string to_upper(std::string_view text);
 // Capitalizes each word; a word is a run of letters.

@@ -24,6 +24,7 @@ enum class Kind : uint8_t {
   kFloat,
   kNumeral,  // a number beyond 64 bits, kept as its digits: it is printed, not calculated with
   kString,
+  kBytes,     // an encoded string, whose bytes are always UTF-8
   kSequence,  // list, tuple, generator, ...: Flavor
   kDict,
   kNamespace,  // a dictionary with assignable members
@@ -60,7 +61,8 @@ struct Value {
     int64_t integer;
     double number;
     Function function;
-    const String* string;  // for undefined: the reason, or null; for a numeral: its digits
+    // Also the bytes; for undefined: the reason, or null; for a numeral: its digits.
+    const String* string;
     Sequence* sequence;
     Dict* dict;
     Macro* macro;

@@ -94,6 +94,7 @@ bool Interpreter::truth(const Value& value) const {
     case Kind::kNumeral:
       return true;
     case Kind::kString:
+    case Kind::kBytes:
       return value.string->text.size() > 0;
     case Kind::kSequence:
       return value.sequence->flavor == Flavor::kGenerator || !value.sequence->items.empty();
@@ -115,6 +116,7 @@ bool Interpreter::equal(const Value& a, const Value& b) {
       return true;
     case Kind::kNumeral:
     case Kind::kString:
+    case Kind::kBytes:
       if (a.string->text.size() != b.string->text.size()) return false;
       spend(a.string->text.size());
       return a.string->text.view() == b.string->text.view();
