@@ -15,10 +15,11 @@
 
 namespace sluice::cli {
 
-// What servers may ask for.
+// What servers may ask for, and what a file may lack.
 struct HostOptions {
   std::vector<std::string> headers;  // "Name: value"
   std::string token, hf_endpoint;
+  std::string tokenizer;  // for a QSF file without one
 };
 
 struct Common {
@@ -58,6 +59,8 @@ void add_cache_dir(CLI::App& app, std::string& dir);
 
 // Adds --header, --token and --hf-endpoint.
 void add_hosts(CLI::App& app, HostOptions& hosts);
+// Adds --tokenizer.
+void add_tokenizer(CLI::App& app, HostOptions& hosts);
 // How the sources of a model are opened. Errors: kInvalidArgument.
 [[nodiscard]] Result<io::OpenOptions> source_options(const std::string& cache_dir,
                                                      const HostOptions& hosts,

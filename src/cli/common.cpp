@@ -87,6 +87,7 @@ void add_common(CLI::App& app, Common& common) {
   add_known(app, find("head_clusters"), common.head_clusters)->group(kApproximate);
   add_cache_dir(app, common.cache_dir);
   add_hosts(app, common.hosts);
+  add_tokenizer(app, common.hosts);
   app.add_flag("--json", common.json, "print JSON instead of text (default: off)");
 }
 
@@ -105,6 +106,12 @@ void add_hosts(CLI::App& app, HostOptions& hosts) {
   add_known(app, find("hf_endpoint"), hosts.hf_endpoint);
 }
 
+void add_tokenizer(CLI::App& app, HostOptions& hosts) {
+  app.add_option("--tokenizer", hosts.tokenizer,
+                 "tokenizer.json, or a model with the same tokenizer, for a QSF file that has none "
+                 "(default: none)");
+}
+
 Result<io::OpenOptions> source_options(const std::string& cache_dir, const HostOptions& hosts,
                                        const std::string& model) {
   Result<io::Credentials> credentials =
@@ -114,6 +121,7 @@ Result<io::OpenOptions> source_options(const std::string& cache_dir, const HostO
   options.cache_dir = cache_dir;
   options.credentials = std::move(*credentials);
   options.credentials.model = model;
+  options.tokenizer = hosts.tokenizer;
   options.on_warning = print_warning;
   return options;
 }

@@ -358,6 +358,7 @@ void add_convert(CLI::App& app, int* status) {
         kThreads);
   add_cache_dir(*sub, options->cache_dir);
   add_hosts(*sub, options->hosts);
+  add_tokenizer(*sub, options->hosts);
   sub->add_flag("--force", options->force,
                 "overwrite OUT and the file of --save-imatrix if they exist (default: off)");
   sub->add_flag("--json", options->json, "print the report as JSON (default: off)");

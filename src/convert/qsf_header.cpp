@@ -15,9 +15,54 @@ namespace {
 
 using gguf::Header;
 using gguf::Tensor;
+using gguf::TensorType;
 
 constexpr uint32_t kNone = UINT32_MAX;  // no token id
+constexpr uint8_t kMixedTypes = 5;      // quantization code for several types
 constexpr uint8_t kGgmlTypes = 32;      // code of ggml type 0; sums beyond 255 wrap to QSF's own
+
+// The header's activation. A model with another one than these says so; readers must not guess.
+enum Activation : uint8_t { kGelu = 0, kSilu = 1, kRelu = 2, kOtherActivation = 255 };
+
+// By architecture, since metadata does not name it. All others have SiLU. A unit test compares this
+// with the programs of all families.
+Activation activation_of(const Header& h, std::string_view arch) {
+  constexpr std::string_view kOfGelu[] = {
+      "phi2",           "falcon",          "gptneox",  "gpt2",       "starcoder",   "mpt",
+      "bloom",          "codeshell",       "bert",     "starcoder2", "gemma",       "gemma2",
+      "gemma3",         "gemma3n",         "gemma4",   "t5",         "modern-bert", "jina-bert-v2",
+      "nomic-bert-moe", "gemma-embedding", "t5encoder"};
+  constexpr std::string_view kOfOthers[] = {"arcee",   "nemotron", "nemotron_h", "nemotron_h_moe",
+                                            "apertus", "gpt-oss",  "rwkv6",      "rwkv7"};
+  const auto in = [arch](const auto& list) {
+    return std::find(std::begin(list), std::end(list), arch) != std::end(list);
+  };
+  if (arch == "smallthinker") return kRelu;
+  if (in(kOfOthers)) return kOtherActivation;
+  const std::string_view named =
+      h.get_string(std::string(arch) + ".hidden_activation").value_or("silu");
+  if (arch == "bitnet" && named != "silu") return kOtherActivation;
+  if (arch.starts_with("t5") && h.find_tensor("enc.blk.0.ffn_gate.weight") == nullptr) return kRelu;
+  return in(kOfGelu) ? kGelu : kSilu;
+}
+
+// The code of the type that all matrices have whose names begin with `prefix`, or of several types.
+uint8_t type_of_all(const Header& h, std::string_view prefix) {
+  const Tensor* first = nullptr;
+  for (const Tensor& t : h.tensors) {
+    if (t.n_dims < 2 || !t.name.starts_with(prefix)) continue;
+    if (first == nullptr) first = &t;
+    if (t.type != first->type) return kMixedTypes;
+  }
+  return first == nullptr ? kMixedTypes : qsf_type_code(first->type);
+}
+
+// The header's quantization: one of QSF's own types, if all layers' matrices have it. Its codes
+// there are those of the types.
+uint8_t quantization_of(const Header& h) {
+  const uint8_t code = type_of_all(h, "blk.");
+  return code < kGgmlTypes ? code : kMixedTypes;
+}
 
 }  // namespace
 
@@ -41,7 +86,7 @@ Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
     out.put(s.offset);
     out.put(static_cast<uint32_t>(s.stored));
     out.put(static_cast<uint32_t>(s.bytes));
-    out.put(s.quantization);
+    out.put(type_of_all(header_, s.key));
     out.put(s.compression);
     out.put(static_cast<uint16_t>(s.tensors));
     out.put(s.crc);
@@ -114,8 +159,8 @@ Bytes QsfHeaderWriter::head(std::span<const QsfSection> sections, uint64_t file_
                                head_size != 0 || heads == 0 ? head_size : hidden / heads}) {
     out.put(field);
   }
-  out.put(kMixedTypes);
-  out.put<uint8_t>(layer_norm ? 0 : 1);  // GELU goes with LayerNorm
+  out.put(quantization_of(h));
+  out.put(activation_of(h, arch));
   out.put<uint8_t>(layer_norm ? 0 : 1);
   out.put<uint8_t>(alibi ? 2 : h.find_tensor("position_embd.weight") != nullptr ? 0 : 1);
   out.put(static_cast<float>(h.get_f64(arch + ".rope.freq_base").value_or(10000)));

@@ -13,8 +13,6 @@
 
 namespace sluice::convert {
 
-inline constexpr uint8_t kMixedTypes = 5;  // quantization code for several types
-
 // A buffer of little-endian numbers and text.
 class Bytes {
  public:
@@ -38,7 +36,6 @@ struct QsfSection {      // a layer, or another section
   qsf::Compression compression = qsf::Compression::kNone;
   uint64_t offset = 0, stored = 0, bytes = 0;
   uint32_t crc = 0, tensors = 0;
-  uint8_t quantization = kMixedTypes;
 };
 
 // The format's code of a type.

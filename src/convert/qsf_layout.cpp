@@ -215,7 +215,6 @@ Status QsfLayout::open(size_t i) {
   opened_ = true;
   if (section.layer) {
     section.compression = compression_of(i);
-    section.quantization = qsf_type_code(t.type);
     if (section.compression != Compression::kNone) packer_.emplace(section.compression);
     SLUICE_RETURN_IF_ERROR(
         output_->pad_to(round_up(output_->done(), std::max(kLayerAlignment, header_->alignment))));

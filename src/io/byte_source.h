@@ -65,6 +65,8 @@ struct OpenOptions {
   std::string cache_dir;  // for URLs: the directory of the model cache; empty: no cache
   HttpOptions http;
   Credentials credentials;
+  // For a QSF file without a tokenizer: a tokenizer.json, or a model with the same tokenizer.
+  std::string tokenizer;
   // For measurements: drops what was read of a file from the page cache, as if the file were larger
   // than the machine's memory.
   bool no_page_cache = false;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "io/address.h"
+#include "native/foreign_qsf.h"
 #include "native/hugging_face.h"
 #include "native/qsf_source.h"
 #include "native/tensor_transform_source.h"
@@ -90,12 +91,48 @@ Status add_derived(ModelHeader* out) {
   return {};
 }
 
-Result<ModelHeader> read_header(open::Source from, const pytorch::OpenFile& open_file) {
+// Reads the tokenizer for a QSF file that has none, from a tokenizer.json or another model.
+Result<ModelHeader> read_foreign(ModelHeader out, const io::OpenOptions& options) {
+  TokenizerSource tokenizer;
+  ModelHeader model;
+  if (options.tokenizer.ends_with(".json")) {
+    const Result<std::unique_ptr<io::ByteSource>> file =
+        io::open_source(options.tokenizer, options);
+    if (!file.ok()) return file.status();
+    if ((*file)->size() > open::kMaxSmallFile) {
+      return error(Code::kBadTokenizer, "the file of --tokenizer is too large");
+    }
+    tokenizer.json.resize((*file)->size());
+    SLUICE_RETURN_IF_ERROR((*file)->read(
+        0, {reinterpret_cast<uint8_t*>(tokenizer.json.data()), tokenizer.json.size()}));
+  } else if (!options.tokenizer.empty()) {
+    io::OpenOptions plain = options;
+    plain.tokenizer.clear();
+    Result<ModelHeader> read = read_header(options.tokenizer, plain);
+    if (!read.ok()) return read.status();
+    model = std::move(*read);
+    tokenizer.header = &model.header;
+  }
+  Result<ForeignQsf> made = read_foreign_qsf(std::move(out.sources[0]), tokenizer);
+  if (!made.ok()) return made.status();
+  out.header = std::move(made->header);
+  out.held = made->source->memory();
+  out.sources[0] = std::move(made->source);
+  return out;
+}
+
+Result<ModelHeader> read_header(open::Source from, const pytorch::OpenFile& open_file,
+                                const io::OpenOptions& options) {
   ModelHeader out;
   out.opener = std::make_unique<open::Opener>(std::move(from));
   for (;;) {
     Result<open::FileRequest> need = out.opener->need();
-    if (!need.ok()) return need.status();
+    if (!need.ok()) {
+      if (out.sources.size() == 1 && is_foreign_qsf(*out.sources[0])) {
+        return read_foreign(std::move(out), options);
+      }
+      return need.status();
+    }
     if (need->want == open::FileRequestKind::kDone) break;
     SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
   }
@@ -143,9 +180,11 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
   const bool remote = is_url(path);
   uint64_t held = 0;
   Result<ModelHeader> out = read_header(
-      open::Source{path, platform::is_directory(path), {}}, [&](const std::string& name) {
+      open::Source{path, platform::is_directory(path), {}},
+      [&](const std::string& name) {
         return remote ? open_file(name) : pytorch::open_checkpoint(open_file, name, &held);
-      });
+      },
+      options);
   if (!out.ok()) return about(given, out.status());
   out->remote = remote;
   out->held += held;
@@ -154,7 +193,7 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
 
 Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
   return read_header(open::Source{"", false, {"model.gguf"}},
-                     [&file](const std::string&) { return std::move(file); });
+                     [&file](const std::string&) { return std::move(file); }, {});
 }
 
 void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options) {

@@ -6,7 +6,7 @@
 #include "base/sort.h"
 #include "gguf/printable.h"
 #include "qsf/crc32.h"
-#include "qsf/qsf.h"
+#include "qsf/index.h"
 
 namespace sluice::qsf {
 namespace {
@@ -15,24 +15,13 @@ using gguf::Bytes;
 
 constexpr uint64_t kPreamble = 16;  // of a GGUF header, before the count of its keys
 
-template <typename T>
-T field(Bytes bytes, uint64_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
-
 Status bad(const char* what) {
   return error(Code::kBadHeader, "the QSF header is invalid: %s", what);
 }
 
-struct Front {
-  uint32_t layers = 0, hidden = 0, vocabulary = 0;
-  uint64_t index = 0, metadata = 0, metadata_bytes = 0;
-  [[nodiscard]] uint64_t index_bytes() const { return layers * kEntryBytes; }
-};
+}  // namespace
 
-Status read_header(Bytes in, uint64_t file_size, Front* out) {
+Status read_front(Bytes in, uint64_t file_size, Front* out) {
   if (const auto version = field<uint32_t>(in, 4); version != 1) {
     return error(Code::kUnsupportedVersion, "QSF version %u is not supported, only 1 is", version);
   }
@@ -52,17 +41,13 @@ Status read_header(Bytes in, uint64_t file_size, Front* out) {
     return error(Code::kTruncated,
                  "the file's length differs from the one in its header; download it again");
   }
-  if (out->metadata_bytes == 0) {
-    return error(Code::kBadTokenizer,
-                 "the QSF file has no metadata section and therefore no tokenizer");
-  }
-  if (out->index < kHeaderBytes || out->metadata < kHeaderBytes + kPreamble ||
-      out->index > gguf::kMaxHeaderBytes || out->metadata > gguf::kMaxHeaderBytes ||
-      out->metadata_bytes < 8 + kTrailerBytes) {
-    return bad("a section has an impossible offset or size");
-  }
-  return {};
+  const bool keys = out->metadata_bytes > 0;
+  return out->index < kHeaderBytes || (keys && out->metadata < kHeaderBytes + kPreamble)
+             ? bad("a section has an impossible offset or size")
+             : Status();
 }
+
+namespace {
 
 Status read_entry(Bytes in, uint32_t layer, Run* run) {
   run->offset = field<uint64_t>(in, 0);
@@ -90,7 +75,17 @@ Status read_entry(Bytes in, uint32_t layer, Run* run) {
              : bad("a layer has an impossible size");
 }
 
-// Every run must lie in the file, behind the header, and not overlap another.
+}  // namespace
+
+Status read_index(Bytes index, std::vector<Run>* runs) {
+  runs->clear();
+  for (uint32_t i = 0; i < index.size() / kEntryBytes; ++i) {
+    SLUICE_RETURN_IF_ERROR(
+        read_entry(index.subspan(i * kEntryBytes, kEntryBytes), i, &runs->emplace_back()));
+  }
+  return {};
+}
+
 Status check_places(std::vector<Run>& runs, uint64_t file_size) {
   heap_sort(runs, [](const Run& a, const Run& b) { return a.offset < b.offset; });
   uint64_t end = kHeaderBytes;
@@ -104,6 +99,8 @@ Status check_places(std::vector<Run>& runs, uint64_t file_size) {
   heap_sort(runs, [](const Run& a, const Run& b) { return a.address < b.address; });
   return {};
 }
+
+namespace {
 
 // The tensors of a layer, sorted by address, must fill it: for each its header, then its data at
 // the next multiple of the alignment, up to the end of the layer.
@@ -170,7 +167,16 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
   const gguf::ParseProgress more{.done = false, .need_bytes = kHeaderBytes};
   if (prefix.size() < kHeaderBytes) return more;
   Front front;
-  SLUICE_RETURN_IF_ERROR(read_header(prefix, file_size, &front));
+  SLUICE_RETURN_IF_ERROR(read_front(prefix, file_size, &front));
+  if (front.metadata_bytes == 0) {
+    return error(Code::kBadTokenizer,
+                 "the QSF file has no metadata section and therefore no tokenizer; the command "
+                 "line takes one by --tokenizer FILE");
+  }
+  if (front.index > gguf::kMaxHeaderBytes || front.metadata > gguf::kMaxHeaderBytes ||
+      front.metadata_bytes < 8 + kTrailerBytes) {
+    return bad("a section has an impossible offset or size");
+  }
   const uint64_t end =
       std::max(front.index + front.index_bytes(), front.metadata + front.metadata_bytes);
   if (end > file_size) return error(Code::kTruncated, "the file ends inside its header");
@@ -195,11 +201,7 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
       sections * kSectionBytes + kTrailerBytes > metadata.size()) {
     return bad("it has too many tensors or sections");
   }
-  runs->clear();
-  for (uint32_t i = 0; i < front.layers; ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        read_entry(index.subspan(i * kEntryBytes, kEntryBytes), i, &runs->emplace_back()));
-  }
+  SLUICE_RETURN_IF_ERROR(read_index(index, runs));
   const Bytes listed = metadata.last(kTrailerBytes + sections * kSectionBytes);
   for (uint32_t i = 0; i < sections; ++i) {
     const Bytes at = listed.subspan(i * kSectionBytes);

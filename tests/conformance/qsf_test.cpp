@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
 
 #include "../paths.h"
 #include "../sanitized.h"
@@ -97,6 +100,63 @@ TEST(Qsf, QsfTypesGiveTheSameLogitsUnderEveryBudget) {
     EXPECT_LT(error, most * power) << type << " " << error / power;
   }
   std::filesystem::remove(name);
+}
+
+// The activation of the FFN in a model's program, 255 for one that the format has no number for;
+// none without an FFN, whose recurrent layers have gates of SiLU.
+std::optional<int> activation_of(const model::Program& program) {
+  const auto code = [](model::Activation act) {
+    switch (act) {
+      case model::Activation::kGeluMul:
+      case model::Activation::kGeluTanh:
+      case model::Activation::kGeluErf:
+        return 0;
+      case model::Activation::kSiluMul:
+        return 1;
+      case model::Activation::kReluMul:
+      case model::Activation::kRelu:
+        return 2;
+      default:
+        return 255;
+    }
+  };
+  for (const model::Op& op : program.ops) {
+    if (op.layer < 0) continue;
+    if (const auto* of = op.get<model::ActivateOp>()) return code(of->act);
+    if (const auto* of = op.get<model::MoeOp>()) {
+      return code(program.moes[static_cast<size_t>(of->moe)].act);
+    }
+  }
+  return {};
+}
+
+// Header byte 49 is the activation of every family, whatever its norm.
+TEST(Qsf, HeadersNameTheActivation) {
+  const std::string folder = fixture_folder("families");
+  const std::vector<std::string> runs = further_families();
+  std::set<int> seen;
+  for (const Reference& reference : read_manifest(folder, &runs)) {
+    Result<native::ModelHeader> model = native::read_header(reference.path, {});
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const auto program = model::build_program(model->header);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+    ASSERT_TRUE(source.ok());
+    const std::string name =
+        (std::filesystem::temp_directory_path() / ("sluice-act-" + std::to_string(::getpid())))
+            .string();
+    {
+      FileSink file(name);
+      ASSERT_TRUE(convert::to_qsf(*source, {}, Packing::kNone, &file).ok());
+    }
+    std::ifstream file(name, std::ios::binary);
+    file.seekg(49);
+    const int written = file.get();
+    EXPECT_EQ(written, activation_of(*program).value_or(written)) << reference.name;
+    seen.insert(written);
+    std::filesystem::remove(name);
+  }
+  EXPECT_GE(seen.size(), 3u);
 }
 
 // Files written by earlier versions.

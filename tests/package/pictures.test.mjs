@@ -129,6 +129,78 @@ describe('pictures', { skip: missing }, () => {
     await engine.dispose();
   });
 
+  test('chats and sessions take pictures in their messages', async () => {
+    const family = families[0];
+    const [entry] = casesOf(family); // in ChatML, which models without a template get
+    const [image] = imagesOf(entry);
+    const url = `data:image/png;base64,${image.toString('base64')}`;
+    const engine = await load(family, { onProgress() {} });
+    const content = (part) => [
+      { type: 'text', text: 'look ' },
+      part,
+      { type: 'text', text: ' what is it' },
+    ];
+    const message = (part) => ({ role: 'user', content: content(part) });
+    const options = { temperature: 0, max_tokens: 12 };
+    const wanted = await engine
+      .generate(entry.prompt, { images: [image], temperature: 0, maxTokens: 12 })
+      .text();
+    for (const part of [
+      { type: 'image_url', image_url: { url } },
+      { type: 'image_url', image_url: { url, detail: 'low' } },
+      { type: 'image', image: new Blob([image]) },
+      { type: 'image', image },
+    ]) {
+      const messages = [message(part)];
+      const { choices, usage } = await engine.chat.completions.create({ messages, ...options });
+      assert.equal(choices[0].message.content, wanted);
+      assert.ok(usage.prompt_tokens >= entry.chunks.reduce((n, c) => n + (c.n_tokens ?? 0), 0));
+      let streamed = '';
+      const stream = await engine.chat.completions.create({ messages, ...options, stream: true });
+      for await (const chunk of stream) streamed += chunk.choices[0]?.delta.content ?? '';
+      assert.equal(streamed, wanted);
+    }
+    const { tokens, text } = await engine.renderPrompt([
+      message({ type: 'image_url', image_url: { url } }),
+    ]);
+    assert.equal(text, entry.prompt);
+    const pictured = Array.from(tokens).filter((token) => token >= 1 << 30).length;
+    assert.equal(pictured, entry.chunks.find(({ type }) => type === 'image').n_tokens);
+
+    const session = engine.session();
+    const turn = { temperature: 0, maxTokens: 12 };
+    const first = await session.send(message({ type: 'image', image: new Blob([image]) }), turn);
+    assert.equal((await first.result).text, wanted);
+    const other = await session.fork();
+    const saved = await session.save();
+    const second = await session.send('and now', turn).result;
+    assert.ok(second.usage.cachedTokens > 10, `${second.usage.cachedTokens}`);
+    assert.equal(await other.send('and now', turn).text(), second.text);
+    const anew = engine.session();
+    await anew.restore(saved);
+    const third = await anew.send('and now', turn).result;
+    assert.equal(third.text, second.text);
+    assert.ok(third.usage.cachedTokens > 10);
+    // In text of the user, the mark is text.
+    const plain = await engine.session().send('a <__media__> b', turn).result;
+    assert.ok(plain.text.length >= 0);
+    await assert.rejects(
+      engine.chat.completions.create({
+        messages: [message({ type: 'input_audio', input_audio: {} })],
+      }),
+      { code: 'NOT_SUPPORTED' },
+    );
+    await engine.dispose();
+    const blind = await Engine.load(file(family.model), { cache: 'none', threads: 1 });
+    await assert.rejects(
+      blind.chat.completions.create({
+        messages: [message({ type: 'image_url', image_url: { url } })],
+      }),
+      { code: 'NOT_SUPPORTED', message: /takes no pictures/ },
+    );
+    await blind.dispose();
+  });
+
   test('what cannot be read is an error, and the next call works', async () => {
     const family = families[0];
     const [entry] = casesOf(family);
