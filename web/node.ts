@@ -59,6 +59,7 @@ setPlatform({
   env: process.env,
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeStore(cacheDir) ?? nodeBackend(''), // nothing is there
+  listFolder: (path) => fs.promises.readdir(path),
   readFile: (path) =>
     fs.promises.readFile(path).catch((cause: Error) => {
       throw new SluiceError('NOT_FOUND', `${String(path)} cannot be read.`, { cause });

@@ -87,8 +87,9 @@ export async function loadSpec(
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   const cache = cacheMode(options.cache ?? 'default');
   const sources = await sourcesOf(options, [source, draft, projector]);
+  const model = await (sources ? sources.model(source) : sourceSpec(source));
   const spec: LoadSpec = {
-    source: await (sources ? sources.model(source) : sourceSpec(source)),
+    source: model,
     io: { cache, cacheDir: options.cacheDir, tuning: options.tuning },
     wasm: {
       url: wasmUrl?.toString(),
@@ -117,9 +118,11 @@ export async function loadSpec(
     memoryBudget: byteCount('memoryBudget', options.memoryBudget),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
     draftSource: draft ? await (sources ? sources.spec(draft) : sourceSpec(draft)) : undefined,
-    projectorSource: projector
-      ? await (sources ?? { spec: sourceSpec }).spec(projector)
-      : undefined,
+    projectorSource: !projector
+      ? undefined
+      : projector === true
+        ? await sources!.beside(source, model)
+        : await (sources ?? { spec: sourceSpec }).spec(projector),
     imageTokens: {
       minTokens: count('imageTokens.min', options.imageTokens?.min),
       maxTokens: count('imageTokens.max', options.imageTokens?.max),
@@ -169,15 +172,20 @@ export async function adapterSpecs(
 /** The module for sources and requests that are not plain; undefined: those in `list` all are. */
 async function sourcesOf(options: InspectOptions, list?: unknown[]): Promise<Sources | undefined> {
   const { headers, token, fetch, hfEndpoint } = options;
-  const { env, storeBackend } = platform();
+  const { env, listFolder, storeBackend } = platform();
   const plain = list?.every((one) =>
     Array.isArray(one)
       ? one.every((part) => part instanceof Blob)
-      : one instanceof Blob || !/^(hf|blob|data):|^\[/i.test(`${one}`),
+      : one instanceof Blob || (one !== true && !/^(hf|blob|data):|^\[/i.test(`${one}`)),
   );
   if (!(headers ?? token ?? fetch ?? hfEndpoint ?? env) && plain) return undefined;
   const module = await import('../io/sources.js').catch(moduleError('sources.js'));
-  return new module.Sources(options, { sourceSpec, env: env ?? {}, cache: storeBackend });
+  return new module.Sources(options, {
+    sourceSpec,
+    env: env ?? {},
+    listFolder,
+    cache: storeBackend,
+  });
 }
 
 /**

@@ -19,6 +19,8 @@ export interface Platform {
   keepAlive?(promise: Promise<unknown>): void;
   /** Node: environment variables. */
   env?: Record<string, string | undefined>;
+  /** Node: names of the files in a directory. */
+  listFolder?(path: string): Promise<string[]>;
   /** Node: reads a whole file. */
   readFile?(path: string | URL): Promise<Uint8Array>;
 }

@@ -76,6 +76,16 @@ export function choose<File extends Choice>(files: File[], tag: string): File | 
   return known.find(Boolean) ?? models[0];
 }
 
+/** The projectors (mmproj files) among some files, the one to take first: F16, BF16, Q8_0, F32. */
+export const projectors = <File extends { path: string }>(files: readonly File[]): File[] => {
+  const order = [/(^|[^B])F16/i, /BF16/i, /Q8_0/i, /F32/i];
+  const rank = ({ path }: File): number =>
+    (order.findIndex((type) => type.test(path)) + order.length + 1) % (order.length + 1);
+  return files
+    .filter(({ path }) => /mmproj[^/]*\.gguf$/i.test(path))
+    .sort((a, b) => rank(a) - rank(b) || (a.path < b.path ? -1 : 1));
+};
+
 /** The GGUF files that are language models. */
 export const languageModels = <File extends Choice>(files: File[]): File[] =>
   files.filter((file) => !kOther.test(file.path));

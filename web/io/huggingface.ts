@@ -12,6 +12,7 @@ import {
   kPart,
   languageModels,
   parse,
+  projectors,
   quantizationOf,
 } from './hub-reference.js';
 
@@ -217,6 +218,23 @@ export async function findHuggingFaceFile(
       : languageModels(files).at(-1);
   if (found) return found;
   throw noSuchFile(repository, all);
+}
+
+/** @internal The projector in the repository of a model's URL on a hub; NOT_FOUND if it has none. */
+export async function huggingFaceProjector(
+  url: string,
+  options: HuggingFaceOptions,
+): Promise<string> {
+  const path = url.slice((options.endpoint ?? kHub).length + 1);
+  const [owner, name, , revision] = path.split('/');
+  const repository = `${owner}/${name}`;
+  const files = await listHuggingFaceFiles(repository, {
+    ...options,
+    ...(revision && { revision: decodeURIComponent(revision) }),
+  });
+  const [found] = projectors(files);
+  if (found) return found.url;
+  throw new SluiceError('NOT_FOUND', `${repository} has no projector (mmproj*.gguf).`);
 }
 
 /**

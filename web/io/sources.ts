@@ -5,10 +5,11 @@
 import { serveFetch } from './fetch-channel.js';
 import type { StoreBackend } from './files.js';
 import type { CachedModel } from './model-cache.js';
-import { huggingFaceModel, kHub } from './huggingface.js';
+import { projectors } from './hub-reference.js';
+import { huggingFaceModel, huggingFaceProjector, kHub } from './huggingface.js';
 import { fetchWith } from './requests.js';
 import { fileName } from '../protocol/address.js';
-import { invalid, moduleError } from '../protocol/errors.js';
+import { invalid, moduleError, SluiceError } from '../protocol/errors.js';
 import type { RequestSpec, SourceSpec } from '../protocol/messages.js';
 import type { InspectOptions, ModelSource } from '../protocol/options.js';
 
@@ -23,6 +24,8 @@ export interface Entry {
   sourceSpec(source: ModelSource): SourceSpec;
   /** Environment variables (Node). */
   env: Record<string, string | undefined>;
+  /** Names of the files in a directory (Node). */
+  listFolder: ((path: string) => Promise<string[]>) | undefined;
   /** The model cache (Node). */
   cache: ((cacheDir?: string) => Promise<StoreBackend>) | undefined;
 }
@@ -113,6 +116,30 @@ export class Sources {
       typeof file === 'string' ? fileName(file) : ((file as File).name ?? 'model'),
     );
     return { kind: 'files', files, names };
+  }
+
+  /** The projector beside a model whose source is `spec`. */
+  async beside(model: ModelSource, spec: SourceSpec): Promise<SourceSpec> {
+    const { listFolder, sourceSpec } = this.#entry;
+    if (spec.kind === 'path' && listFolder) {
+      const folder = spec.path.replace(/[^/\\]*$/, '');
+      const [found] = projectors((await listFolder(folder)).map((path) => ({ path })));
+      if (found) return sourceSpec(folder + found.path);
+      throw new SluiceError('NOT_FOUND', `${folder} has no projector (mmproj*.gguf).`);
+    }
+    if (
+      spec.kind === 'url' &&
+      (/^hf:/i.test(`${model}`) || originOf(spec.url) === this.#request.hub)
+    ) {
+      const { signal } = this.#options;
+      const url = await huggingFaceProjector(spec.url, {
+        endpoint: this.#endpoint,
+        fetch: this.fetch,
+        signal,
+      });
+      return { kind: 'url', url };
+    }
+    return invalid('projector: true needs a model on the hub, or a path: pass the projector.');
   }
 
   async #one(source: unknown): Promise<SourceSpec | Blob> {

@@ -137,9 +137,10 @@ export interface InspectOptions {
   /**
    * The model's vision projector, a GGUF file (`mmproj`): prompts can then have pictures. It is
    * downloaded and cached like any model; while a picture is read, its encoder takes its memory out
-   * of the same `memoryBudget`. CPU only. Loads the full engine (`engine.*-full.wasm`).
+   * of the same `memoryBudget`. CPU only. Loads the full engine (`engine.*-full.wasm`). true: the
+   * one beside the model, in its repository on Hugging Face or (Node) in its directory.
    */
-  projector?: ModelSource;
+  projector?: ModelSource | boolean;
   /** Limits of the tokens of one picture. Default: the projector's own. */
   imageTokens?: { min?: number; max?: number };
   /**
