@@ -1,5 +1,5 @@
 // The AI SDK with its two providers for OpenAI's API: @ai-sdk/openai (chat, completions, responses)
-// and @ai-sdk/openai-compatible.
+// and @ai-sdk/openai-compatible. Version 6 is tested with the first.
 import assert from 'node:assert/strict';
 
 import { asks, key } from './servers.mjs';
@@ -223,6 +223,26 @@ export async function aiSdkOpenAI({ load, script, tales }) {
     ...withCompletions({ ai, model: writer.completion('any') }),
     ...withEmbeddings({ ai, model: writer.embedding('any') }),
   };
+}
+
+/** AI SDK 6 with the names of AI SDK 7. */
+export function aiSdk6OpenAI({ load, ...servers }) {
+  const loadOlder = async (name) => {
+    if (name === '@ai-sdk/openai') return load('ai-6-openai');
+    if (name !== 'ai') return load(name);
+    const ai = await load('ai-6');
+    const renamed =
+      (call) =>
+      ({ instructions, ...options }) =>
+        call({ ...options, system: instructions });
+    return {
+      ...ai,
+      isStepCount: ai.stepCountIs,
+      generateText: renamed(ai.generateText),
+      streamText: renamed(ai.streamText),
+    };
+  };
+  return aiSdkOpenAI({ load: loadOlder, ...servers });
 }
 
 export async function aiSdkCompatible({ load, script, tales }) {

@@ -1,7 +1,7 @@
 // The clients by name. Each is a function that connects to the servers and returns its features:
 // { name: check }.
 import { agents } from './agents.mjs';
-import { aiSdkCompatible, aiSdkOpenAI } from './ai-sdk.mjs';
+import { aiSdk6OpenAI, aiSdkCompatible, aiSdkOpenAI } from './ai-sdk.mjs';
 import { anthropic } from './anthropic.mjs';
 import { instructor } from './instructor.mjs';
 import { langchain } from './langchain.mjs';
@@ -13,6 +13,7 @@ export const clients = {
   openai,
   'ai, @ai-sdk/openai': aiSdkOpenAI,
   'ai, @ai-sdk/openai-compatible': aiSdkCompatible,
+  'ai-6, ai-6-openai': aiSdk6OpenAI,
   '@langchain/openai': langchain,
   '@openai/agents': agents,
   '@anthropic-ai/sdk': anthropic,
