@@ -110,6 +110,9 @@ TEST(ChatTemplate, HostileTemplatesAreStopped) {
       "{% set a = namespace(t=[1]) %}{% for i in range(99) %}{% set a.t = a.t + a.t %}{% endfor %}",
       nested + "{{ a.t }}",
       nested + "{{ a.t | tojson }}",
+      nested + "{{ a.t | pprint }}",
+      text16m + "{{ a.t | pprint }}",
+      text16m + again + "{% set b = a.t.encode('unicode_escape') %}{% endfor %}",
       nested + "{{ a.t == a.t }}",
       "{% set a = namespace() %}{% set a.t = a %}{{ a }}",
       text16m + "{{ a.t.replace('0', a.t) }}",
@@ -171,6 +174,11 @@ TEST(ChatTemplate, TracksMessageContent) {
        "<«<b>\"é\"»>"},
       {"{{ messages[0] }}", "{'«role»': 'user', 'content': '« <b>\"é\" »'}"},
       {"<|{{ messages[0].role }}|>", "<|user|>"},
+      {"{{ messages[0].content.strip() | pprint }}", "'«<b>\"é\"»'"},
+      {"{{ messages[0].content.strip().encode().decode() }}", "«<b>\"é\"»"},
+      {"{{ messages[0].content.strip().encode('unicode_escape').decode() }}", "«<b>\"\\xe9\"»"},
+      {"{{ messages[0].content.strip().encode('ascii', 'replace').decode() }}", "«<b>\"?\"»"},
+      {"{{ messages[0].content.strip().encode().hex() }}", "«3c623e22c3a922»"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(spans(source, kMessages), expected);
   // A role is treated as template text only if it is a plain word that occurs in the template.
