@@ -47,6 +47,22 @@ test("CRC-32 equals zlib's, LZ4 blocks unpack, and invalid blocks are rejected",
   }
 });
 
+// The engine then says that it has no tokenizer.
+test("another program's file, without a metadata section, is read layer by layer", async () => {
+  const { openQsf } = await importWeb('io/qsf');
+  const bytes = readFileSync(join(root, 'tests', 'fuzz', 'corpus', 'qsf', 'foreign.qsf'));
+  const read = (offset, into) => {
+    assert.ok(offset >= 0 && offset + into.length <= bytes.length, `${offset}`);
+    into.set(bytes.subarray(offset, offset + into.length));
+    return Promise.resolve();
+  };
+  const file = await openQsf({ name: 'foreign.qsf', size: bytes.length, read });
+  const layer = Number(bytes.readBigUInt64LE(Number(bytes.readBigUInt64LE(56))));
+  const into = new Uint8Array(100);
+  await file.read(layer, into);
+  assert.deepEqual(into, new Uint8Array(bytes.subarray(layer, layer + 100)));
+});
+
 describe('in Node', () => {
   const wanted = {};
   before(async () => {

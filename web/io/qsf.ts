@@ -92,8 +92,11 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
       frame: compression ? index.getUint32(at + 28, true) : 0,
     });
   }
-  const end = long(header, 100) + header.getUint32(108, true);
-  const sections = Math.min((await view(file, end - 16, 16)).getUint32(4, true), 16);
+  const metadata = header.getUint32(108, true);
+  // Without metadata, which the engine refuses by name, there is no list of sections.
+  const end = metadata ? long(header, 100) + metadata : 16;
+  const trailer = metadata ? await view(file, end - 16, 16) : null;
+  const sections = Math.min(trailer?.getUint32(4, true) ?? 0, 16);
   const list = await view(file, end - 16 - sections * kSection, sections * kSection);
   for (let at = 0; at < list.byteLength; at += kSection) {
     const [offset, bytes] = [long(list, at), long(list, at + 8)];
