@@ -21,7 +21,7 @@ struct ConvertOptions {
   std::vector<std::string> tensor_types;
   HostOptions hosts;
   io::OpenOptions source;  // made of cache_dir and hosts
-  double min_cosine = 0.99;
+  std::optional<double> min_cosine;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false, force = false, quiet = false;
 };
@@ -152,7 +152,7 @@ Status check_target(const ConvertOptions& options, convert::Options wanted,
   if (!source.ok()) return source.status();
   const bool reads = !options.calibrate.empty() || options.sensitivity != "off";
   if (!options.calibrate.empty()) {
-    wanted.min_cosine = 1 - kUnweighed * (1 - wanted.min_cosine);
+    wanted.min_cosine = 1 - kUnweighed * (1 - wanted.cosine());
   }
   return convert::check_size(*source, wanted, qsf, reads);
 }
@@ -167,6 +167,9 @@ Status read_types(const ConvertOptions& options, convert::Options* wanted) {
       return error(Code::kInvalidArgument, "--tensor-type must be NAME=TYPE, such as attn_v=q6_k");
     }
     wanted->tensor_types.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  }
+  if (options.min_cosine.has_value() && options.type.empty() && options.target_size.empty()) {
+    return error(Code::kInvalidArgument, "--min-cosine needs --type or --target-size");
   }
   if (!options.type.empty()) return convert::find_recipe(options.type).status();
   if (options.pure) return error(Code::kInvalidArgument, "--pure needs --type");
@@ -308,8 +311,9 @@ void add_types(CLI::App& app, ConvertOptions& options) {
                  "measured (fail if not possible) or off")
       ->check(one_of({"auto", "measured", "off"}));
   app.add_option("--min-cosine", options.min_cosine,
-                 "minimum cosine between a tensor and its quantized values under --target-size, 0 "
-                 "to 1 (default: 0.99)")
+                 "minimum cosine between a tensor and its quantized values, 0 to 1; a tensor that "
+                 "--type does not keep as close gets a larger type (default: none; 0.99 under "
+                 "--target-size)")
       ->check(number(0, 1));
   app.add_flag("--pure", options.pure, "use --type for every matrix, without a mix (default: off)");
   CLI::Option* imatrix =

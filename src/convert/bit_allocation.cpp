@@ -40,7 +40,7 @@ bool holds_outliers(const Errors& errors, const Options& options) {
   return errors.outlier_share() <= kFewOutliers || outliers_kept(errors.outlier_error(), options);
 }
 bool near(const Errors& errors, const Options& options) {
-  return errors.cosine() >= options.min_cosine;
+  return errors.cosine() >= options.cosine();
 }
 
 // Measures every type that the tensor may take. The kept type has no error and is not listed.
@@ -125,7 +125,16 @@ Status too_small(const Options& options, uint64_t least) {
   return error(Code::kInvalidArgument,
                "--target-size is too small: with a cosine of at least %.3g per tensor and outliers "
                "kept, the smallest file has %llu bytes",
-               options.min_cosine, static_cast<unsigned long long>(least));
+               options.cosine(), static_cast<unsigned long long>(least));
+}
+
+// Whether `type` keeps the tensor as close as options.min_cosine asks.
+Result<bool> is_near(const Tensor& tensor, T type, const Options& options, ChunkMaker* maker) {
+  const Result<const std::vector<float>*> importance = importance_of(options, tensor);
+  if (!importance.ok()) return importance.status();
+  Errors errors;
+  SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, {}, &errors));
+  return near(errors, options);
 }
 
 struct Step {
@@ -183,7 +192,7 @@ class Chooser {
 }  // namespace
 
 bool outliers_kept(double error, const Options& options) {
-  return error <= 1 - options.min_cosine * options.min_cosine;
+  return error <= 1 - options.cosine() * options.cosine();
 }
 
 Result<const std::vector<float>*> importance_of(const Options& options, const Tensor& tensor) {
@@ -247,6 +256,21 @@ Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Opti
     out.choices.push_back({.type = forms[i].all[chosen[i]].type, .raised = raised});
   }
   return out;
+}
+
+Result<Choice> near_enough(const Tensor& tensor, const Choice& choice, const Options& options,
+                           ChunkMaker* maker) {
+  if (choice.type == tensor.type || gguf::type_info(choice.type)->block_size == 1) return choice;
+  Result<bool> enough = is_near(tensor, choice.type, options, maker);
+  if (!enough.ok()) return enough.status();
+  if (*enough) return choice;
+  for (const T type : types_for(tensor, options.importance != nullptr)) {
+    if (bytes_as(tensor, type) <= bytes_as(tensor, choice.type)) continue;
+    enough = is_near(tensor, type, options, maker);
+    if (!enough.ok()) return enough.status();
+    if (*enough) return Choice{.type = type, .fallback = choice.fallback, .raised = true};
+  }
+  return Choice{.type = kept_type(tensor), .fallback = choice.fallback, .raised = true};
 }
 
 T commonest(const gguf::Header& header, const std::vector<Choice>& choices) {

@@ -40,7 +40,7 @@ class Sizer {
 };
 
 // Checks that options.target_bytes can be reached. Without a `maker`, by shapes only; else with
-// types that keep options.min_cosine. Errors: kInvalidArgument, naming the smallest size; those of
+// types that keep options.cosine(). Errors: kInvalidArgument, naming the smallest size; those of
 // reading.
 [[nodiscard]] Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
                                 ChunkMaker* maker);
@@ -52,6 +52,11 @@ class Sizer {
 // size; those of reading.
 [[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer,
                                            const Options& options, ChunkMaker* maker);
+
+// `choice`, or if it does not keep the tensor as close as options.min_cosine, the smallest larger
+// type that does. Errors: those of reading.
+[[nodiscard]] Result<Choice> near_enough(const gguf::Tensor& tensor, const Choice& choice,
+                                         const Options& options, ChunkMaker* maker);
 
 // The type with the most bytes among matrices.
 [[nodiscard]] gguf::TensorType commonest(const gguf::Header& header,

@@ -44,10 +44,14 @@ struct Options {
   };
   std::vector<WantedType> tensor_types;  // overrides `type` for matching matrices
   uint64_t target_bytes = 0;  // maximum size of the file; chooses each tensor's type; 0: none
-  double min_cosine = 0.99;   // minimum between a tensor and its decoded values, under target_bytes
-  std::vector<Probe> probes;  // for target_bytes; none: relative errors count equally
-  int threads = 0;            // 0: chosen
-  uint64_t held = 0;          // bytes of the budget that the source's files hold
+  // The minimum between a tensor and its decoded values: a tensor that `type` does not keep as
+  // close gets the smallest larger type that does. Not given: none for `type`, kMinCosine for
+  // target_bytes.
+  std::optional<double> min_cosine;
+  static constexpr double kMinCosine = 0.99;
+  std::vector<Probe> probes;              // for target_bytes; none: relative errors count equally
+  int threads = 0;                        // 0: chosen
+  uint64_t held = 0;                      // bytes of the budget that the source's files hold
   uint64_t memory_budget = 512ull << 20;  // maximum bytes held by the conversion
   const Imatrix* importance = nullptr;    // null: all weights' errors count equally
   std::vector<float> layers;              // importance by layer, to store; empty: as in the source
@@ -58,6 +62,8 @@ struct Options {
   std::string cluster_embedding;
   // Called now and then with bytes of the output.
   std::function<void(uint64_t done, uint64_t total)> on_progress;
+
+  [[nodiscard]] double cosine() const { return min_cosine.value_or(kMinCosine); }
 };
 
 // What happened to values more than three deviations from their tensor's mean.

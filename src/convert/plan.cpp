@@ -201,6 +201,17 @@ Status check_imatrix(const Options& options, const Plan& plan) {
   return {};
 }
 
+// Applies --min-cosine to the types of --type.
+Status raise_types(const Options& options, ChunkMaker* maker, Plan* plan) {
+  for (size_t i = 0; i < plan->from.size(); ++i) {
+    if (!is_quantizable(plan->from[i])) continue;
+    const Result<Choice> choice = near_enough(plan->from[i], plan->choices[i], options, maker);
+    if (!choice.ok()) return choice.status();
+    plan->choices[i] = *choice;
+  }
+  return {};
+}
+
 Status choose(const Source& model, const Options& options, const Layout& layout, ChunkMaker* maker,
               Plan* plan) {
   if (options.target_bytes > 0) {
@@ -221,6 +232,9 @@ Status choose(const Source& model, const Options& options, const Layout& layout,
     plan->choices =
         choose_types(plan->header, **recipe, options.pure, options.importance != nullptr);
     set_file_type((*recipe)->file_type, &plan->header);
+  }
+  if (!options.type.empty() && options.min_cosine.has_value()) {
+    SLUICE_RETURN_IF_ERROR(raise_types(options, maker, plan));
   }
   SLUICE_RETURN_IF_ERROR(apply_wanted_types(options, plan));
   SLUICE_RETURN_IF_ERROR(check_imatrix(options, *plan));

@@ -395,6 +395,18 @@ bool is_quantizable(const Tensor& tensor) {
 }
 
 uint32_t file_type_of(T type) {
+  switch (type) {  // mixes of which there are several
+    case T::kQ3_K:
+      return kQ3_K_M;
+    case T::kQ4_K:
+      return kQ4_K_M;
+    case T::kQ5_K:
+      return kQ5_K_M;
+    case T::kIQ2_S:
+      return kIQ2_S;
+    default:
+      break;
+  }
   for (const Recipe& r : kRecipes) {
     if (r.type == type) return r.file_type;
   }

@@ -42,7 +42,8 @@ struct Choice {
 // Whether a tensor's values may be quantized: matrices, except those where quantization hurts and
 // saves almost nothing.
 [[nodiscard]] bool is_quantizable(const gguf::Tensor& tensor);
-// The file type for a file whose bytes are mostly of this type.
+// The file type for a file whose bytes are mostly of this type: the one that llama.cpp assumes for
+// files without one.
 [[nodiscard]] uint32_t file_type_of(gguf::TensorType type);
 
 // Indexes of header.tensors in the order of use: embeddings, each layer's tensors in the order of

@@ -480,6 +480,50 @@ TEST(ConvertOutliers, MakeTheTypeLargerWhereTheyAreMany) {
   EXPECT_EQ(forced.report.tensors[0].outliers, Outliers::kKept);
 }
 
+// A minimum cosine raises the matrices that --type does not keep as close, and only these.
+TEST(ConvertFile, RaisesTypesToTheMinimumCosine) {
+  Options options;
+  options.type = "q2_k";
+  options.pure = true;
+  const Converted plain = convert_file(source_file(), options);
+  ASSERT_TRUE(plain.status.ok()) << plain.status.message();
+  for (const double least : {0.5, 0.99, 0.9999}) {
+    options.min_cosine = least;
+    const Converted made = convert_file(source_file(), options);
+    ASSERT_TRUE(made.status.ok()) << made.status.message();
+    size_t raised = 0;
+    for (size_t i = 0; i < made.report.tensors.size(); ++i) {
+      const TensorReport &line = made.report.tensors[i], &before = plain.report.tensors[i];
+      EXPECT_GE(line.cosine, least) << line.name;
+      const bool larger = line.to != before.to;
+      EXPECT_EQ(larger, before.cosine < least) << line.name;
+      EXPECT_EQ(larger, line.bytes > before.bytes) << line.name;
+      raised += larger ? 1 : 0;
+    }
+    EXPECT_EQ(raised > 0, least > 0.6) << least;
+  }
+  options.tensor_types = {{"token", "q4_0"}};  // asked for by name
+  const Converted named = convert_file(source_file(), options);
+  ASSERT_TRUE(named.status.ok()) << named.status.message();
+  EXPECT_EQ(named.report.tensors[0].to, TensorType::kQ4_0);
+}
+
+// llama.cpp's guesses for files without a file type (llama-model-loader.cpp).
+TEST(ConvertTypes, FileTypesAreThoseThatLlamaCppAssumes) {
+  const std::pair<TensorType, uint32_t> types[] = {
+      {TensorType::kF32, 0},      {TensorType::kF16, 1},     {TensorType::kQ4_0, 2},
+      {TensorType::kQ4_1, 3},     {TensorType::kQ8_0, 7},    {TensorType::kQ5_0, 8},
+      {TensorType::kQ5_1, 9},     {TensorType::kQ2_K, 10},   {TensorType::kQ3_K, 12},
+      {TensorType::kQ4_K, 15},    {TensorType::kQ5_K, 17},   {TensorType::kQ6_K, 18},
+      {TensorType::kIQ2_XXS, 19}, {TensorType::kIQ2_XS, 20}, {TensorType::kIQ3_XXS, 23},
+      {TensorType::kIQ1_S, 24},   {TensorType::kIQ4_NL, 25}, {TensorType::kIQ3_S, 26},
+      {TensorType::kIQ2_S, 28},   {TensorType::kIQ4_XS, 30}, {TensorType::kIQ1_M, 31},
+      {TensorType::kBF16, 32},    {TensorType::kTQ1_0, 36},  {TensorType::kTQ2_0, 37}};
+  for (const auto& [type, number] : types) {
+    EXPECT_EQ(file_type_of(type), number) << gguf::type_info(type)->name;
+  }
+}
+
 TEST(ConvertFile, GivesTensorsTheRequestedTypes) {
   Options options;
   options.type = "q8_0";
