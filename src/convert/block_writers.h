@@ -57,7 +57,11 @@ struct Small {
   }
   template <int MOST>
   void fit_line_alone() {
-    rows.weigh_by_importance(false);
+    if (N == kSmallBlock && rows.weighted) {  // as llama.cpp does
+      rows.weigh(false);
+    } else {
+      rows.weigh_by_importance(false);
+    }
     const Line<F> line = fit_line<MOST>(rows, false);
     m = as_stored(line.m);
     d = stored_by([&](const F& a) { return error_of<MOST>(rows, Line<F>{a, m}); }, line.a);
@@ -75,17 +79,17 @@ struct Small {
 };
 
 template <class Codes>
-Small<kSmallBlock> small_codes(const Input& in, int first, Moments moments = Moments::kRoot) {
-  Small<kSmallBlock> fit(in, moments);
+Small<kSmallBlock> small_codes(const Input& in, int first, bool always_length) {
+  Small<kSmallBlock> fit(in, Moments::kWhole);
   fit.fit_scale_alone<Codes>(first);
-  fit.restore_length();
+  if (always_length || !fit.rows.weighted) fit.restore_length();
   return fit;
 }
 template <int MOST, int N>
 Small<N> small_line(const Input& in) {
   Small<N> fit(in, Moments::kWhole);
   fit.template fit_line_alone<MOST>();
-  fit.restore_length();
+  if (N != kSmallBlock || !fit.rows.weighted) fit.restore_length();
   return fit;
 }
 
@@ -108,8 +112,8 @@ void pack_small(const uint8_t* q, Block* b) {
   pack_nibbles(q, b->qs);
 }
 template <int BITS, class Codes, class Block>
-void write_small_codes(const Input& in, Moments moments, Block* b) {
-  const auto fit = small_codes<Codes>(in, 1 << (BITS - 1), moments);
+void write_small_codes(const Input& in, Block* b) {
+  const auto fit = small_codes<Codes>(in, 1 << (BITS - 1), BITS > 4);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     pack_small<BITS>(fit.of(l), &b[l]);
@@ -126,10 +130,10 @@ void write_small_line(const Input& in, Block* b) {
 }
 
 inline void write(const Input& in, kernels::BlockQ4_0* b) {
-  write_small_codes<4, Whole<-8, 7, 60, 11>>(in, Moments::kRoot, b);
+  write_small_codes<4, Whole<-8, 7, 60, 11>>(in, b);
 }
 inline void write(const Input& in, kernels::BlockQ5_0* b) {
-  write_small_codes<5, Whole<-16, 15, 78, 10>>(in, Moments::kWhole, b);
+  write_small_codes<5, Whole<-16, 15, 78, 10>>(in, b);
 }
 inline void write(const Input& in, kernels::BlockQ4_1* b) {
   write_small_line<4>(in, b);
@@ -154,7 +158,7 @@ inline uint8_t iq4_code(float value) {
   return byte(code);
 }
 inline void write(const Input& in, kernels::BlockIQ4_NL* b) {
-  const auto fit = small_codes<Iq4>(in, 0);
+  const auto fit = small_codes<Iq4>(in, 0, true);
   for (int l = 0; l < in.count; ++l) {
     uint8_t q[kSmallBlock];
     for (int i = 0; i < kSmallBlock; ++i) q[i] = iq4_code(fit.codes[i][l]);
@@ -217,8 +221,8 @@ using Parts = ErrorWeights<kSuper / N, N>;
 
 // For types with scales only.
 template <int N>
-void load_parts(const Input& in, Parts<N>* parts) {
-  parts->load(in.x, in.w, kSuper / N, Moments::kRoot);
+void load_parts(const Input& in, Moments moments, Parts<N>* parts) {
+  parts->load(in.x, in.w, kSuper / N, moments);
   parts->weigh(true);
 }
 // For types with scales and offsets.
@@ -262,9 +266,9 @@ inline void write(const Input& in, kernels::BlockQ2_K* b) {
 
 inline void write(const Input& in, kernels::BlockQ3_K* b) {
   Parts<16> parts;
-  load_parts<16>(in, &parts);
+  load_parts<16>(in, Moments::kWhole, &parts);
   ScaledParts<Parts<16>> fit;
-  fit_parts<Whole<-4, 3, 50, 9>, -32, 31>(parts, &fit);
+  fit_parts<Whole<-4, 3, 50, 9>, -32, 31>(parts, !parts.weighted, &fit);
   b->d = to_f16(fit.d);
   for (int j = 0; j < 16; ++j) {
     const int s = static_cast<int>(fit.scale[j]) + 32;
@@ -324,9 +328,9 @@ inline void write(const Input& in, kernels::BlockQ5_K* b) {
 
 inline void write(const Input& in, kernels::BlockQ6_K* b) {
   Parts<16> parts;
-  load_parts<16>(in, &parts);
+  load_parts<16>(in, Moments::kRoot, &parts);
   ScaledParts<Parts<16>> fit;
-  fit_parts<Whole<-32, 31, 88, 6>, -128, 127>(parts, &fit);
+  fit_parts<Whole<-32, 31, 88, 6>, -128, 127>(parts, true, &fit);
   b->d = to_f16(fit.d);
   for (int j = 0; j < 16; ++j) b->scales[j] = static_cast<int8_t>(fit.scale[j]);
   uint8_t codes[kSuper];
@@ -343,9 +347,9 @@ inline void write(const Input& in, kernels::BlockQ6_K* b) {
 
 inline void write(const Input& in, kernels::BlockIQ4_XS* b) {
   Parts<32> parts;
-  load_parts<32>(in, &parts);
+  load_parts<32>(in, Moments::kWhole, &parts);
   ScaledParts<Parts<32>> fit;
-  fit_parts<Iq4, -32, 31>(parts, &fit);
+  fit_parts<Iq4, -32, 31>(parts, true, &fit);
   b->d = to_f16(fit.d);
   int high = 0;
   for (int j = 0; j < 8; ++j) {

@@ -1,8 +1,8 @@
 // The values that are fitted together and the weights of their errors. An error counts by the
 // activations that it is multiplied with, and somewhat more where the value itself is large. In
 // blocks with an offset the value's size is ignored, which gave better logits. The activations'
-// mean squares enter as their root, since that generalizes better to other texts. Q5_0 and blocks
-// with an offset use them unchanged.
+// mean squares enter unchanged, as in llama.cpp, or for types that stay ahead of it so, as their
+// root, since that generalizes better to other texts.
 #pragma once
 
 #include "convert/row_simd.h"
@@ -20,6 +20,7 @@ struct ErrorWeights {
   using F = Lanes<L>;
   static constexpr int kRows = L, kValues = N;
   F x[N], importance[N], w[N];  // importance: the given weights, or their root
+  bool weighted = false;        // by an importance matrix: the given weights differ
 
   // Rows from `rows` on are set to zero.
   void load(const float* values, const float* weights, int rows, Moments moments) {
@@ -28,6 +29,7 @@ struct ErrorWeights {
       for (int i = 0; i < N; ++i) {
         x[i][l] = values[l * N + i];
         const float given = weights[l * N + i];
+        weighted |= given != weights[0];
         importance[i][l] = moments == Moments::kRoot ? __builtin_sqrtf(given) : given;
       }
     }
@@ -60,7 +62,8 @@ struct ErrorWeights {
 
 // The factor that restores the scale of a fit. Least squares shrinks what it fits, by a different
 // share in each block. These shares add up over a row, where errors of single values cancel.
-// Vargaftik et al., EDEN (2022), equation 6.
+// Vargaftik et al., EDEN (2022), equation 6. It costs some error. Q4_0, Q4_1, Q5_1 and Q3_K do
+// without it under an importance matrix, or they would lose more than llama.cpp's.
 template <int L, int N>
 struct Length {
   using F = Lanes<L>;

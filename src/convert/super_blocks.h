@@ -46,7 +46,7 @@ float choose_scales(const Rows& rows, float d, const F& wanted, F* scale, float*
 }
 
 template <class Codes, int LEAST, int MOST, class Rows, class F = typename Rows::F>
-void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
+void fit_parts(const Rows& rows, bool keep_length, ScaledParts<Rows>* out) {
   const F wanted = fit_scale<Codes>(rows);
   const float high = max_of(wanted), low = -max_of(-wanted), peak = high > -low ? high : low;
   *out = {};
@@ -74,7 +74,9 @@ void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
     out->codes[i] = Codes::code(rows.x[i] * inverse);
     length.add(rows.x[i], a * out->codes[i], rows.importance[i]);
   }
-  if (size_of(out->d) >= kMinNormal) out->d = as_stored(out->d * length.stretch_together());
+  if (keep_length && size_of(out->d) >= kMinNormal) {
+    out->d = as_stored(out->d * length.stretch_together());
+  }
 }
 
 // x = d * scale[i / N] * code - dmin * lowest[i / N]
