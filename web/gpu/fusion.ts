@@ -1,6 +1,7 @@
 // Prepares a program for the GPU: checks that the kernels support all operations, and fuses
 // operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it,
-// a matrix multiplication with its activation, and RoPE with writing to the KV cache.
+// a matrix multiplication with its activation, and RoPE with norms of heads and writing to the KV
+// cache.
 
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
@@ -12,6 +13,8 @@ export interface Step {
   op: Op;
   norm?: Op;
   act?: Op;
+  /** RoPE: norms of the heads of queries and keys before it. */
+  heads?: [queries: Op, keys: Op];
   /** RoPE: also stores keys and values. Attention: they are already stored. */
   stores?: boolean;
 }
@@ -88,13 +91,40 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
   return true;
 }
 
+/** RMS norms of the heads of queries and keys at `ops[i]`, before a RoPE that stores the keys. */
+function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
+  const [queries, keys, rope, attention] = ops.slice(i, i + 4);
+  if (rope?.kind !== OpKind.Rope || attention?.kind !== OpKind.Attention) return undefined;
+  const { att } = rope;
+  const normed = (op: Op, heads: number, column: number): boolean =>
+    op.kind === OpKind.Norm &&
+    op.norm === NormKind.Rms &&
+    op.heads === heads &&
+    op.n === att.dk &&
+    op.vec1 < 0 &&
+    op.in === rope.in &&
+    op.out === rope.in &&
+    op.inCol === column &&
+    op.outCol === column;
+  return att.owned &&
+    attention.in === rope.in &&
+    normed(queries!, att.heads, 0) &&
+    normed(keys!, att.kvHeads, att.heads * att.dk) &&
+    queries!.eps === keys!.eps &&
+    queries!.vecPerHead === keys!.vecPerHead
+    ? [queries!, keys!]
+    : undefined;
+}
+
 export function stepsOf(program: Program): Step[] {
   const { ops, mats, pool } = program;
   const steps: Step[] = [];
   for (let i = 1; i < pool; i++) {
+    const heads = headNorms(ops, i);
+    if (heads) i += 2;
     const op = ops[i]!;
     const next = ops[i + 1]!;
-    const step: Step = { index: i, op };
+    const step: Step = { index: i, op, ...(heads && { heads }) };
     const normed =
       op.kind === OpKind.Norm &&
       op.norm === NormKind.Rms &&

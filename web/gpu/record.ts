@@ -260,7 +260,7 @@ export class Writer {
   }
 
   /** Records an operation without weights. */
-  simple(to: Recorder, { op, stores }: Step, rows: Rows): void {
+  simple(to: Recorder, { op, heads: normed, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
     const map = {
       in: this.place(op.in, op.inCol, rows),
@@ -295,6 +295,14 @@ export class Writer {
           column: op.inCol,
           table: this.#layout.ropes[op.rope]!,
           ...(stores && { store: { cache: cache!, first: rows.first } }),
+          ...(normed && {
+            norm: {
+              queries: this.#vec(normed[0].vec0),
+              keys: this.#vec(normed[1].vec0),
+              perHead: normed[0].vecPerHead,
+              eps: normed[0].eps || this.#program.normEps,
+            },
+          }),
         });
       }
       case OpKind.Attention: {

@@ -536,6 +536,8 @@ interface AttentionShape {
   rot?: number;
   neox?: boolean;
   column?: number;
+  /** Heads of queries and keys have an RMS norm. */
+  normed?: boolean;
 }
 
 const half = (random: Random) => (random.below(2) << 15) | (0x2c00 + random.below(0x1200));
@@ -595,10 +597,28 @@ function attend(h: Harness, s: AttentionShape): void {
     table.at = h.place(1, tokens * rot, (_, i) => h.get(table, Math.floor(i / rot), i % rot)).at;
   const cosine = (t: number, i: number) => Math.fround(Math.cos((first + t) * 3 ** -i)),
     sine = (t: number, i: number) => Math.fround(Math.sin((first + t) * 3 ** -i));
+  // RMS norm of each head of queries and keys, with weights per head.
+  const gains = [heads, kvHeads].map((count) =>
+    s.normed
+      ? Array.from({ length: count * dk }, () => Math.fround(1 + h.random.normal() / 4))
+      : [],
+  );
+  const norm = s.normed
+    ? { queries: h.vector(gains[0]!), keys: h.vector(gains[1]!), perHead: true, eps: 1e-5 }
+    : undefined;
+  const value = (t: number, at: number, d: number): number => {
+    const x = h.get(qkv, t, at + d);
+    if (!norm) return x;
+    let squares = 0;
+    for (let i = 0; i < dk; ++i) squares += h.get(qkv, t, at + i) ** 2;
+    const keys = heads * dk;
+    const gain = at < keys ? gains[0]![at + d]! : gains[1]![at - keys + d]!;
+    return (x / Math.sqrt(squares / dk + norm.eps)) * gain;
+  };
   const rotated = (t: number, at: number, d: number) => {
     const e = d - column;
-    const x = (i: number) => h.get(qkv, t, at + column + i);
-    if (e < 0 || e >= rot) return h.get(qkv, t, at + d);
+    const x = (i: number) => value(t, at, column + i);
+    if (e < 0 || e >= rot) return value(t, at, d);
     const i = s.neox ? e % (rot / 2) : e >> 1;
     const a = s.neox ? i : 2 * i,
       b = s.neox ? i + rot / 2 : 2 * i + 1;
@@ -678,6 +698,7 @@ function attend(h: Harness, s: AttentionShape): void {
         column,
         table: table.at,
         store: { cache, first },
+        norm,
       });
     else r.store({ ...shape, qkv, tokens, cache, first });
     r.attention({
@@ -789,6 +810,18 @@ export function attention(h: Harness): void {
     sinks: true,
   });
   attend(h, { heads: 6, kvHeads: 2, dk: 20, dv: 14, tokens: 37, first: 5, rot: 20 });
+  attend(h, {
+    heads: 4,
+    kvHeads: 2,
+    dk: 24,
+    dv: 16,
+    tokens: 3,
+    first: 9,
+    rot: 10,
+    neox: true,
+    column: 6,
+    normed: true,
+  });
   attend(h, { heads: 3, kvHeads: 1, dk: 16, dv: 18, tokens: 12, first: 2, alibi: 8, sinks: true });
   attend(h, {
     heads: 4,
@@ -826,6 +859,7 @@ export function attention(h: Harness): void {
 
 /** Other head shapes, each of which is compiled separately, and other sizes. */
 export function moreAttention(h: Harness): void {
+  attend(h, { heads: 3, kvHeads: 3, dk: 160, dv: 64, tokens: 2, first: 5, rot: 160, normed: true });
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
   attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });

@@ -11,6 +11,8 @@ import keepF16 from '../../../kernels/wgsl/kv_store_f16.wgsl';
 import keepQ8 from '../../../kernels/wgsl/kv_store_q8_0.wgsl';
 import mergeText from '../../../kernels/wgsl/merge.wgsl';
 import rotateText from '../../../kernels/wgsl/rope.wgsl';
+import rotateEach from '../../../kernels/wgsl/rope_each.wgsl';
+import rotateNormed from '../../../kernels/wgsl/rope_norm.wgsl';
 import storeText from '../../../kernels/wgsl/kv_store.wgsl';
 
 const kSplitTokens = 4; // maximum for which attention is split over positions
@@ -37,7 +39,7 @@ function rotate(
   rot: number,
   pairs: number,
   store: { cache: Cache; first: number } | undefined,
-  by: { neox: boolean; column: number; table: number },
+  by: Pick<Rope, 'neox' | 'column' | 'table' | 'norm'>,
 ): void {
   const cache = store?.cache;
   const kept = cache?.type === 'q8_0' ? 32 : 2;
@@ -47,10 +49,19 @@ function rotate(
     valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / kept) : 0;
   const { range, places } = reach(to, cache);
   const storing = cacheText.replace('HOLD', 'read_write') + (kept === 2 ? keepF16 : keepQ8);
+  const { norm } = by;
+  const items = pairs + op.kvHeads * (keyRuns + valueRuns);
+  const normed = { name: `norm, rotate and store ${cache?.type}`, sums: true };
   to.run(
     {
       name: cache ? `rotate and store ${cache.type}` : 'rotate',
-      texts: cache ? [storing, rotateText.replace('//@ store', storeText)] : [rotateText],
+      ...(norm && normed),
+      texts: [
+        ...(cache ? [storing] : []),
+        rotateText,
+        norm ? rotateNormed : cache ? rotateEach.replace('//@ store', storeText) : rotateEach,
+      ],
+      constants: norm ? { NORM: true, WG: 64, SUMS: 1 } : { NORM: false },
       bound: cache ? 'written' : 0,
     },
     {
@@ -70,8 +81,13 @@ function rotate(
       ...places,
       key_runs: keyRuns,
       value_runs: valueRuns,
+      heads: op.heads,
+      gain: none(norm?.queries),
+      key_gain: none(norm?.keys),
+      gain_step: norm?.perHead ? op.dk : 0,
+      eps: norm?.eps ?? 0,
     },
-    [Math.ceil((pairs + op.kvHeads * (keyRuns + valueRuns)) / 64), op.tokens],
+    [norm ? op.heads + (valueRuns ? 2 : 1) * op.kvHeads : Math.ceil(items / 64), op.tokens],
     range,
   );
 }

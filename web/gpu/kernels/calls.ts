@@ -140,6 +140,8 @@ export interface Rope extends Heads {
   column: number; // first rotated column of each head
   table: number; // arena: row t is rot / 2 cosines, then rot / 2 sines
   store?: { cache: Cache; first: number }; // position of the first token
+  /** With `store`: RMS norm of each head before the rotation. Vectors [dk], or [heads][dk]. */
+  norm?: { queries?: number; keys?: number; perHead: boolean; eps: number };
 }
 
 /** Writes keys and values to the cache without rotation. */
