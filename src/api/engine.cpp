@@ -144,8 +144,9 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
 
 // Whether a pass can keep the logits that were asked for. A policy that evicts limits its length.
 Status check_rows(const sluice_load_options& given, const session::MemoryPlan& plan) {
-  if (plan.n_batch == plan.n_ctx) return {};  // no pass is longer
-  return check_range(given.logits_rows, 1, std::min(plan.logits_rows, plan.n_batch), "logits_rows");
+  if (plan.batch.n_batch == plan.context.n_ctx) return {};  // no pass is longer
+  return check_range(given.logits_rows, 1, std::min(plan.batch.logits_rows, plan.batch.n_batch),
+                     "logits_rows");
 }
 
 Status preload(native::Model& model, const sluice_load_options& given) {

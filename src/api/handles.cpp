@@ -66,7 +66,7 @@ Status Loaded::from_callback() {
 
 Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts)
     : models_(std::move(models)), texts_(std::move(texts)) {
-  minimum_ = draft() != nullptr ? models_.minimum : model().engine().plan().minimum;
+  minimum_ = draft() != nullptr ? models_.minimum : model().engine().plan().budget.minimum;
   session::Engine& engine = model().engine();
   const model::Program& program = engine.program();
   sluice_info& info = facts_.info;
@@ -118,10 +118,10 @@ Status Loaded::set_memory_budget(uint64_t budget) {
 
 Status Loaded::reserve_structured_output() {
   session::Engine& engine = model().engine();
-  if (engine.plan().grammar > 0) return {};
-  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget;
+  if (engine.plan().bytes.grammar > 0) return {};
+  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget.bytes;
   engine.plan_structured_output(true);
-  const Status status = set_memory_budget(engine.plan().budget + beside);
+  const Status status = set_memory_budget(engine.plan().budget.bytes + beside);
   if (!status.ok()) engine.plan_structured_output(false);
   return status;
 }
@@ -131,18 +131,18 @@ Status Loaded::share_memory(uint64_t budget) {
   if (!own.ok()) return own.status();
   const Result<session::MemoryPlan> draft_own = draft()->engine().plan_for(0);
   if (!draft_own.ok()) return draft_own.status();
-  const uint64_t least = own->minimum + draft_own->minimum;
+  const uint64_t least = own->budget.minimum + draft_own->budget.minimum;
   if (budget > 0 && budget < least) return generate::pair_too_small(budget, least);
-  const uint64_t share =
-      budget == 0
-          ? 0
-          : generate::draft_share(budget, own->minimum, draft_own->minimum, draft_own->total());
+  const uint64_t share = budget == 0
+                             ? 0
+                             : generate::draft_share(budget, own->budget.minimum,
+                                                     draft_own->budget.minimum, draft_own->total());
   // A model that shrinks goes first, so that both together stay within the larger budget.
-  const uint64_t before = draft()->engine().plan().budget;
+  const uint64_t before = draft()->engine().plan().budget.bytes;
   const bool draft_shrinks = share > 0 && (before == 0 || share < before);
   native::Model& first = draft_shrinks ? *draft() : model();
   native::Model& second = draft_shrinks ? model() : *draft();
-  const uint64_t first_before = first.engine().plan().budget;
+  const uint64_t first_before = first.engine().plan().budget.bytes;
   SLUICE_RETURN_IF_ERROR(first.set_memory_budget(draft_shrinks ? share : budget - share));
   const Status status = second.set_memory_budget(draft_shrinks ? budget - share : share);
   if (!status.ok()) SLUICE_RETURN_IF_ERROR(first.set_memory_budget(first_before));
@@ -156,17 +156,17 @@ Facts Loaded::facts() {
 
 void Loaded::note_plan() {
   const session::MemoryPlan& plan = model().engine().plan();
-  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget;
+  const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget.bytes;
   const uint64_t draft_total = draft() == nullptr ? 0 : draft()->engine().plan().total();
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   sluice_info& info = facts_.info;
-  info.n_ctx = plan.n_ctx;
-  info.threads = plan.n_threads;
-  info.n_batch = plan.n_batch;
+  info.n_ctx = plan.context.n_ctx;
+  info.threads = plan.threads.n_threads;
+  info.n_batch = plan.batch.n_batch;
   info.sessions =
-      swap_->swaps() ? static_cast<int32_t>(native::kMaxConversations) : plan.n_sessions;
+      swap_->swaps() ? static_cast<int32_t>(native::kMaxConversations) : plan.sessions.n_sessions;
   info.fully_resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
-  info.memory_budget = plan.budget + beside;
+  info.memory_budget = plan.budget.bytes + beside;
   info.memory_total = plan.total() + draft_total;
   info.memory_minimum = minimum_;
   facts_.memory.clear();

@@ -158,7 +158,7 @@ class EngineBinding {
   };
 
   std::span<Slot> slots() const {
-    return {slots_.get(), static_cast<size_t>(engine_->plan().parallel)};
+    return {slots_.get(), static_cast<size_t>(engine_->plan().sessions.parallel)};
   }
   session::Session& session() const {
     return *slot_->session;

@@ -18,7 +18,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   if (!fits(prompt)) return false;
   generate::Options chosen = answer_options(options);
   chosen.media = media_;
-  if (engine_->plan().draft_max > 0) {
+  if (engine_->plan().batch.draft_max > 0) {
     chosen.drafts.ngram = true;
     chosen.drafts.model = draft_source_.get();
     for (Slot& slot : slots()) {
@@ -145,7 +145,7 @@ std::string EngineBinding::embed_info() const {
   put(out, "pooling", static_cast<double>(program.hp.pooling));
   put(out, "dimensions", program.embed_tail.width);
   put(out, "scores", program.rank_tail.width);
-  put(out, "contextLength", engine_->plan().n_ctx);
+  put(out, "contextLength", engine_->plan().context.n_ctx);
   put_flag(out, "causal", program.hp.causal);
   return to_text(out);
 }

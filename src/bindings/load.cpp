@@ -7,6 +7,7 @@
 #include "bindings/engine_binding.h"
 #include "generate/draft_model.h"
 #include "session/option_texts.h"
+#include "session/planner.h"
 #include "session/speed_estimate.h"
 
 namespace sluice::bindings {
@@ -96,10 +97,10 @@ bool EngineBinding::set_adapters() {
 bool EngineBinding::reserve_structured_output() {
   quiesce();
   engine_->plan_structured_output(true);
-  Status status = engine_->set_memory_budget(engine_->plan().budget);
+  Status status = engine_->set_memory_budget(engine_->plan().budget.bytes);
   if (kDraftModels && draft_ && status.code() == Code::kBudgetTooSmall) {
     const Result<session::MemoryPlan> plan = engine_->plan_for(0);
-    status = plan.ok() ? make_room(plan->minimum) : plan.status();
+    status = plan.ok() ? make_room(plan->budget.minimum) : plan.status();
   }
   if (!status.ok()) engine_->plan_structured_output(false);
   return checked(status);
@@ -115,18 +116,18 @@ Status EngineBinding::make_room(uint64_t needed) {
   session::Engine& draft = *draft_->engine_;
   const Result<session::MemoryPlan> own = draft.plan_for(0);
   if (!own.ok()) return own.status();
-  const uint64_t budget = engine_->plan().budget + draft.plan().budget;
-  if (budget < needed + own->minimum) {
+  const uint64_t budget = engine_->plan().budget.bytes + draft.plan().budget.bytes;
+  if (budget < needed + own->budget.minimum) {
     // The model's base has this budget's spare bytes.
     session::EngineOptions options;
     options.page_bytes = kPageBytes;
     options.spare = beside_heap;
     const uint64_t spare = round_up(beside_heap(budget), kPageBytes);
     return generate::pair_too_small(
-        budget, session::smallest_with_spare(needed + own->minimum - spare, options));
+        budget, session::smallest_with_spare(needed + own->budget.minimum - spare, options));
   }
-  const uint64_t share =
-      generate::draft_share(budget, needed, own->minimum, round_up(own->total(), kPageBytes));
+  const uint64_t share = generate::draft_share(budget, needed, own->budget.minimum,
+                                               round_up(own->total(), kPageBytes));
   draft.residency().collect();
   SLUICE_RETURN_IF_ERROR(draft.set_memory_budget(share));
   return engine_->set_memory_budget(budget - share);
@@ -181,7 +182,7 @@ bool EngineBinding::open(const val& options) {
   pair_minimum_ = with->minimum;
   session::EngineOptions for_draft = with->draft;
   for_draft.pool = &engine_->pool();
-  for_draft.n_threads = engine_->plan().n_threads;
+  for_draft.n_threads = engine_->plan().threads.n_threads;
   const Status started = draft_->start(for_draft);
   if (!started.ok()) return fail(generate::of_draft(started));
   draft_source_ = std::make_unique<generate::DraftModel>(draft_->session());
@@ -194,9 +195,9 @@ Status EngineBinding::start(const session::EngineOptions& options) {
       session::Engine::open(opener_->header(), options);
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
-  slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().parallel));
+  slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().sessions.parallel));
   slot_ = slots_.get();
-  if (kSeveral && engine_->plan().parallel > 1) {
+  if (kSeveral && engine_->plan().sessions.parallel > 1) {
     batches_ = std::make_unique<generate::Scheduler>(*engine_);
   }
   for (Slot& slot : slots()) {

@@ -98,7 +98,7 @@ bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
 // Checks the number of tokens before they are copied: the plan has memory for one context.
 bool EngineBinding::fits(const val& tokens) {
   const size_t n = length_of(tokens);
-  const int32_t n_ctx = engine_->plan().n_ctx;
+  const int32_t n_ctx = engine_->plan().context.n_ctx;
   if (n <= static_cast<size_t>(n_ctx)) return true;
   return fail(sluice::error(Code::kPromptTooLong,
                             "the prompt has %zu tokens but the context holds %d: shorten it, or "

@@ -199,7 +199,7 @@ void Chat::print_header() const {
   native::Model* const draft = speakers_.models.draft.get();
   const uint64_t draft_total = draft != nullptr ? draft->engine().plan().total() : 0;
   std::printf("%s (%s), context %d tokens, memory %s", gguf::printable(name, 256).c_str(),
-              gguf::printable(hp.arch).c_str(), plan.n_ctx,
+              gguf::printable(hp.arch).c_str(), plan.context.n_ctx,
               human_bytes(plan.total() + draft_total).c_str());
   if (!options_.common.memory_budget.empty()) {
     std::printf(" of a budget of %s", shown(options_.common.memory_budget).c_str());
@@ -275,7 +275,7 @@ void Chat::print_stats() const {
   const session::Engine& engine = speakers_.models.model->engine();
   const session::MemoryPlan& plan = engine.plan();
   std::printf("%zu messages, %d of %d tokens of the context\n", messages_.size(),
-              speakers_.session->position(), plan.n_ctx);
+              speakers_.session->position(), plan.context.n_ctx);
   if (answers_ > 0) {
     std::printf("last response: prompt %d tokens, %d of them cached, the rest at %.1f tok/s; ",
                 last_.prompt, last_.cached, last_.prompt_tokens_per_second());
@@ -286,7 +286,7 @@ void Chat::print_stats() const {
                 last_.accepted, last_.passes);
   }
   std::printf("memory %s, kernels %s, %d threads\n", human_bytes(plan.total()).c_str(),
-              engine.table().name, plan.n_threads);
+              engine.table().name, plan.threads.n_threads);
 }
 
 // --- responses
@@ -355,7 +355,7 @@ Status Chat::explained(const Status& status) const {
   return error(Code::kContextFull,
                "the conversation fills the context of %d tokens: use /clear to start a new one, or "
                "a larger --ctx",
-               speakers_.models.model->engine().plan().n_ctx);
+               speakers_.models.model->engine().plan().context.n_ctx);
 }
 
 }  // namespace

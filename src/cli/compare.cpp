@@ -164,7 +164,7 @@ nlohmann::json comparison_json(const measure::Comparison& found, const CompareOp
   return {{"model", options.common.model},
           {"other", baseline.name()},
           {"kernels", engine.table().name},
-          {"threads", engine.plan().n_threads},
+          {"threads", engine.plan().threads.n_threads},
           {"greedy", greedy},
           {"logits",
            {{"positions", l.positions},

@@ -67,22 +67,24 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("heads", number("attentionHeads") + " of " + number("headDim") + ", " + number("kvHeads") +
                     " KV heads");
   line("vocabulary", number("vocabSize"));
-  line("kernels", model["kernels"].get<std::string>() + ", " + std::to_string(plan.n_threads) +
-                      (plan.n_threads == 1 ? " thread" : " threads"));
-  line("context", number("trainContextLength") + " trained, " + std::to_string(plan.n_ctx) +
-                      " planned (" + session::context_from_name(plan.context_from) + ")");
-  std::printf("\nmemory plan%s\n",
-              plan.budget > 0 ? (" for a budget of " + human_bytes(plan.budget)).c_str() : "");
+  line("kernels", model["kernels"].get<std::string>() + ", " +
+                      std::to_string(plan.threads.n_threads) +
+                      (plan.threads.n_threads == 1 ? " thread" : " threads"));
+  line("context", number("trainContextLength") + " trained, " + std::to_string(plan.context.n_ctx) +
+                      " planned (" + session::context_from_name(plan.context.from) + ")");
+  std::printf(
+      "\nmemory plan%s\n",
+      plan.budget.bytes > 0 ? (" for a budget of " + human_bytes(plan.budget.bytes)).c_str() : "");
   for (const session::MemoryPart& part : plan.parts()) {
     const std::string_view name = part.name;
     std::string size = human_bytes(part.bytes);
     if (name == "streamBuffer") size += " (" + std::to_string(plan.weights.n_slots) + " slots)";
-    if (name == "kv") size += std::string(" as ") + kv::kv_types_name(plan.kv_types);
+    if (name == "kv") size += std::string(" as ") + kv::kv_types_name(plan.kv.types);
     if (part.bytes > 0) line(("  " + words_of(name)).c_str(), size);
-    if (name == "kv") print_kv_types(model, plan.budget > 0);
+    if (name == "kv") print_kv_types(model, plan.budget.bytes > 0);
   }
   line("  total", human_bytes(plan.total()));
-  line("  smallest", human_bytes(plan.minimum));
+  line("  smallest", human_bytes(plan.budget.minimum));
   line("  per pass", human_bytes(plan.weights.streamed_bytes) + " streamed in " +
                          std::to_string(plan.weights.units.size()) + " units");
 }

@@ -62,7 +62,7 @@ Status compute(const MediaPrompt& prompt, const Encoded& encoded, native::Model&
   }
   const std::vector<session::Token> tokens = last_text(prompt);
   const session::MemoryPlan& plan = model.engine().plan();
-  const auto step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
+  const auto step = static_cast<size_t>(std::min(plan.batch.logits_rows, plan.batch.n_batch));
   for (size_t at = 0; at < tokens.size(); at += step) {
     const size_t n = std::min(step, tokens.size() - at);
     SLUICE_RETURN_IF_ERROR(

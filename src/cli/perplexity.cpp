@@ -37,7 +37,7 @@ void print(const measure::Scored& scored, const PerplexityOptions& options) {
                            {"standardError", perplexity * scored.error},
                            {"nll", scored.mean},
                            {"tokens", scores.size()},
-                           {"contextLength", engine.plan().n_ctx},
+                           {"contextLength", engine.plan().context.n_ctx},
                            {"stride", scored.stride},
                            {"kernels", engine.table().name}};
     if (options.per_token) line["perToken"] = per_token(vocabulary, scores);
@@ -52,7 +52,7 @@ void print(const measure::Scored& scored, const PerplexityOptions& options) {
   }
   std::printf("perplexity %.4f +- %.4f (%.5f nats a token, %zu tokens, context %d, stride %zu)\n",
               perplexity, perplexity * scored.error, scored.mean, scores.size(),
-              engine.plan().n_ctx, scored.stride);
+              engine.plan().context.n_ctx, scored.stride);
 }
 
 Status perplexity(PerplexityOptions& options) {

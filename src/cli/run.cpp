@@ -81,7 +81,7 @@ nlohmann::json outcome_json(const native::DraftPair& models, const Generation& g
                             const std::string& text) {
   native::Model& model = *models.model;
   const session::MemoryPlan* const draft = models.draft ? &models.draft->engine().plan() : nullptr;
-  const uint64_t draft_budget = draft != nullptr ? draft->budget : 0;
+  const uint64_t draft_budget = draft != nullptr ? draft->budget.bytes : 0;
   const uint64_t draft_total = draft != nullptr ? draft->total() : 0;
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
@@ -115,13 +115,13 @@ nlohmann::json outcome_json(const native::DraftPair& models, const Generation& g
           {"kernels", model.engine().table().name},
           {"threads", model.engine().pool().n_threads()},
           {"memory",
-           {{"budget", plan.budget + draft_budget},
+           {{"budget", plan.budget.bytes + draft_budget},
             {"total", plan.total() + draft_total},
             {"draft", draft_total},
             {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
-            {"kv", plan.kv},
-            {"activations", plan.activations},
-            {"tokenizer", plan.tokenizer}}}};
+            {"kv", plan.bytes.kv},
+            {"activations", plan.bytes.activations},
+            {"tokenizer", plan.bytes.tokenizer}}}};
 }
 
 // Checks the options before a model is opened.

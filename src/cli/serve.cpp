@@ -132,7 +132,7 @@ ollama::ModelFacts facts_of(const Described& described, const session::Engine& e
   const model::HParams& hp = program.hp;
   ollama::ModelFacts out = described.about;
   out.architecture = hp.arch;
-  out.parallel = engine.plan().parallel;
+  out.parallel = engine.plan().sessions.parallel;
   out.n_ctx_train = hp.n_ctx_train;
   out.n_layer = hp.n_layer;
   out.n_embd = hp.n_embd;
@@ -152,12 +152,12 @@ void set_memory(const session::MemoryPlan& plan, serve::Metrics& metrics) {
     metrics.set_constant(std::string("sluice_memory_") + name + "_bytes",
                          static_cast<double>(bytes));
   };
-  set("budget", plan.budget);
+  set("budget", plan.budget.bytes);
   set("total", plan.total());
   set("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
-  set("kv", plan.kv);
-  metrics.set_constant("sluice_context_tokens", plan.n_ctx);
-  metrics.set_constant("sluice_sessions", plan.n_sessions);
+  set("kv", plan.bytes.kv);
+  metrics.set_constant("sluice_context_tokens", plan.context.n_ctx);
+  metrics.set_constant("sluice_sessions", plan.sessions.n_sessions);
 }
 
 std::string url_of(const std::string& host, int port) {
@@ -259,7 +259,7 @@ int serve_model(ServeOptions options) {
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),
                           .chat_template = with_template,
-                          .n_ctx = engine.plan().n_ctx,
+                          .n_ctx = engine.plan().context.n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
                           .n_scores = engine.program().rank_tail.width,

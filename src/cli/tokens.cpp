@@ -69,7 +69,7 @@ int logits(const LogitsOptions& options) {
   Result<AtomicFile> file = AtomicFile::create(options.out, options.common.model);
   if (!file.ok()) return fail(file.status());
   const size_t step =
-      static_cast<size_t>(std::min(engine.plan().logits_rows, engine.plan().n_batch));
+      static_cast<size_t>(std::min(engine.plan().batch.logits_rows, engine.plan().batch.n_batch));
   Status status;
   session::Token likeliest = 0;
   const auto source = static_cast<size_t>(session::source_of(*tokens));

@@ -37,7 +37,7 @@ Status Embedder::begin(std::span<const Token> tokens, std::span<const int32_t> e
   const int32_t width =
       pooling_ == Pooling::kRank ? program.rank_tail.width : program.embed_tail.width;
   SLUICE_RETURN_IF_ERROR(check(options, pooling_, width));
-  const int32_t n_ctx = session_.engine().plan().n_ctx;
+  const int32_t n_ctx = session_.engine().plan().context.n_ctx;
   for (size_t i = 0; i < ends.size(); ++i) {
     const int64_t n = int64_t{ends[i]} - (i == 0 ? 0 : ends[i - 1]);
     if (n < 1) return error(Code::kPromptEmpty, "text %zu has no tokens", i + 1);
@@ -72,9 +72,9 @@ Result<bool> Embedder::next() {
 // Takes as many complete texts as fit, or a part of a text that does not fit into one pass.
 Status Embedder::begin_pass() {
   const session::Engine& engine = session_.engine();
-  const int32_t batch = engine.plan().n_batch;
+  const int32_t batch = engine.plan().batch.n_batch;
   const int32_t room = inside_ > 0 ? std::min(batch, session_.tokens_until_eviction()) : batch;
-  const bool alone = engine.plan().kv_shape.one_text();
+  const bool alone = engine.plan().kv.shape.one_text();
   const int32_t start = begin_of(text_) + inside_;
   const int32_t left = ends_[static_cast<size_t>(text_)] - start;
   n_texts_ = 0;
@@ -103,7 +103,7 @@ Status Embedder::begin_pass() {
 }
 
 session::Step Embedder::step(int32_t max_ops) {
-  if (session_.busy() && n_tokens_ > session_.engine().plan().n_batch) {
+  if (session_.busy() && n_tokens_ > session_.engine().plan().batch.n_batch) {
     session_.cancel();  // the budget has shrunk: repeat with fewer texts
     if (!begin_pass().ok()) return session::Step::kFailed;
   }

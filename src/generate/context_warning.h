@@ -13,13 +13,14 @@ namespace sluice::generate {
 // that only grows warns once. A KV cache that evicts has no end.
 [[nodiscard]] inline std::string context_warning(const Counts& counts,
                                                  const session::MemoryPlan& plan) {
-  if (plan.kv_plan.evicts()) return {};
-  const int64_t limit = int64_t{plan.n_ctx} * 9 / 10;
+  if (plan.kv.layout.evicts()) return {};
+  const int64_t limit = int64_t{plan.context.n_ctx} * 9 / 10;
   const int64_t before = counts.cached;
-  const int64_t now = std::min<int64_t>(int64_t{counts.prompt} + counts.generated, plan.n_ctx);
+  const int64_t now =
+      std::min<int64_t>(int64_t{counts.prompt} + counts.generated, plan.context.n_ctx);
   if (before >= limit || now < limit) return {};
   return "the context is nearly full: " + std::to_string(now) + " of " +
-         std::to_string(plan.n_ctx) + " tokens";
+         std::to_string(plan.context.n_ctx) + " tokens";
 }
 
 }  // namespace sluice::generate

@@ -18,7 +18,7 @@ constexpr double kLatePasses = 16;  // passes over which that cost is spread
 void DraftModel::start(session::Session& target, size_t most) {
   start_with(target, session_.engine().draft_state(), most);
   forget();
-  text_.reserve(static_cast<size_t>(target.engine().plan().n_ctx) + 1);
+  text_.reserve(static_cast<size_t>(target.engine().plan().context.n_ctx) + 1);
   skipped_ = 0;
   given_up_ = false;
 }
@@ -62,7 +62,8 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
   size_t missing = take_text(upcoming);
   const size_t tail =
       std::max(kMinTail, static_cast<size_t>(kTailPasses * pass / cost(kMax) * kMax));
-  const size_t room = static_cast<size_t>(engine.plan().n_ctx), size = text_.size() + skipped_;
+  const size_t room = static_cast<size_t>(engine.plan().context.n_ctx),
+               size = text_.size() + skipped_;
   if (missing > tail || text_.size() + max_ > room) {
     const size_t most = room - std::min(room, kBeginning + max_ + upcoming.size());
     const size_t kept = upcoming.size() + kBeginning + std::min(tail, most / 2);

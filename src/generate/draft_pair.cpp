@@ -96,14 +96,15 @@ Status PairPlanner::least(EngineOptions options, Least* out) const {
   options.spare = nullptr;
   options.min_budget = 0;
   SLUICE_RETURN_IF_ERROR(plan_model_->least(options, out->model));
-  const Status status = plan_draft_->least(draft_options(options, out->model.n_ctx), out->draft);
+  const Status status = plan_draft_->least(draft_options(options, out->model.context.n_ctx), out->draft);
   return status.ok() ? status : of_draft(status);
 }
 
 uint64_t PairPlanner::smallest(const EngineOptions& options) const {
   Least found;
   if (!least(options, &found).ok()) return 0;
-  return session::smallest_with_spare(found.model.minimum + found.draft.minimum, options);
+  return session::smallest_with_spare(found.model.budget.minimum + found.draft.budget.minimum,
+                                      options);
 }
 
 Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
@@ -113,13 +114,13 @@ Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
   Least found;
   for (;; options.n_threads = given.min_threads) {
     SLUICE_RETURN_IF_ERROR(least(options, &found));
-    const uint64_t smallest =
-        session::smallest_with_spare(found.model.minimum + found.draft.minimum, options);
+    const uint64_t smallest = session::smallest_with_spare(
+        found.model.budget.minimum + found.draft.budget.minimum, options);
     if (budget == 0 || budget >= smallest) break;
     if (given.min_threads == 0 || given.min_threads >= options.n_threads)
       return pair_too_small(budget, smallest);
   }
-  const uint64_t draft_minimum = found.draft.minimum;
+  const uint64_t draft_minimum = found.draft.budget.minimum;
   // The spare bytes are subtracted once, from the whole budget.
   const uint64_t spare =
       options.spare == nullptr ? 0 : round_up(options.spare(budget), options.page_bytes);
@@ -132,17 +133,18 @@ Result<PairOptions> PairPlanner::share(const EngineOptions& given) const {
   if (!plan.ok()) return plan.status();
   // The smallest budget for this context.
   EngineOptions same = given;
-  if (same.n_ctx == 0 && same.kv_policy.capacity == 0) same.n_ctx = plan->kv_plan.positions;
+  if (same.n_ctx == 0 && same.kv_policy.capacity == 0) same.n_ctx = plan->kv.layout.positions;
   out.minimum = this->smallest(same);
   // What was chosen is fixed, because the model's share may be smaller. A text that has no end is
   // as long as in the smallest budget, where the draft model's copy of it fits.
-  const int32_t n_ctx = plan->endless && budget > 0 ? found.model.n_ctx : plan->n_ctx;
+  const int32_t n_ctx =
+      plan->context.endless && budget > 0 ? found.model.context.n_ctx : plan->context.n_ctx;
   out.draft = draft_options(options, n_ctx);
   if (budget == 0) return out;
   out.model.n_ctx = n_ctx;
-  out.model.context_from = plan->context_from;
-  out.model.kv = plan->kv_types;
-  if (plan->kv_plan.evicts()) out.model.kv_policy.capacity = plan->kv_plan.positions;
+  out.model.context_from = plan->context.from;
+  out.model.kv = plan->kv.types;
+  if (plan->kv.layout.evicts()) out.model.kv_policy.capacity = plan->kv.layout.positions;
   const uint64_t model_minimum = plan_model_->smallest(out.model);
   out.draft.memory_budget = left;
   const Result<MemoryPlan> whole = plan_draft_->plan(out.draft);

@@ -18,15 +18,15 @@ Drafter::~Drafter() {
 
 Status Drafter::start(std::span<const Token> prompt) {
   const session::MemoryPlan& plan = target_.engine().plan();
-  if (plan.draft_max == 0 && plan.n_ctx > 2) {
+  if (plan.batch.draft_max == 0 && plan.context.n_ctx > 2) {
     return error(Code::kBudgetTooSmall,
                  "no memory for draft tokens: set the draft option when loading");
   }
-  const size_t most = static_cast<size_t>(plan.draft_max);
+  const size_t most = static_cast<size_t>(plan.batch.draft_max);
   tokens_.resize(most);
   chance_.resize(most);
   if (options_.model != nullptr) options_.model->start(target_, most);
-  SLUICE_RETURN_IF_ERROR(index_.allocate(plan.n_ctx));
+  SLUICE_RETURN_IF_ERROR(index_.allocate(plan.context.n_ctx));
   for (const Token token : prompt) index_.push(token);
   return {};
 }
@@ -55,7 +55,7 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
   by_model_ = false;
   const draft::Setting setting{.upcoming = static_cast<int32_t>(upcoming.size()),
                                .beside = target_.sharing() - 1,
-                               .redone = target_.engine().plan().kv_shape.recurrent()};
+                               .redone = target_.engine().plan().kv.shape.recurrent()};
   if (options_.source != nullptr) {
     take_from_source(room);
   } else if (target_.engine().costs().known(1) || setting.beside > 0) {

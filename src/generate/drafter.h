@@ -54,7 +54,7 @@ struct Drafts {
   bool ngram = false;  // from what followed the same tokens earlier in prompt and output
   ModelDraftSource* model = nullptr;  // must outlive the generation and serve no other meanwhile
   DraftSource* source = nullptr;      // must outlive the generation; all its tokens are checked
-  int32_t most = -1;                  // per forward pass; -1: plan().draft_max, the upper bound
+  int32_t most = -1;  // per forward pass; -1: plan().batch.draft_max, the upper bound
 
   [[nodiscard]] bool any() const { return ngram || model != nullptr || source != nullptr; }
 };

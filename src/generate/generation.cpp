@@ -177,7 +177,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
     SLUICE_RETURN_IF_ERROR(session.begin(prompt));
     kept = 0;
   }
-  upcoming.reserve(static_cast<size_t>(session.engine().plan().draft_batch));
+  upcoming.reserve(static_cast<size_t>(session.engine().plan().batch.draft_batch));
   counts.prompt = static_cast<int32_t>(prompt.size());
   counts.cached = *kept;
   state = State::kPass;
@@ -185,7 +185,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
 }
 
 Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
-  const int32_t n_ctx = session.engine().plan().n_ctx;
+  const int32_t n_ctx = session.engine().plan().context.n_ctx;
   if (prompt.size() > static_cast<size_t>(n_ctx)) {
     return error(Code::kPromptTooLong,
                  "the prompt has %zu tokens but the context holds %d: shorten it, or load with a "
@@ -288,7 +288,7 @@ bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   Result<std::vector<Token>> ids = tokenizer.try_encode(
       text, {.add_special = false, .parse_special = false, .continuation = true});
   if (!ids.ok() || ids->empty()) return false;
-  const int64_t room = session.engine().plan().n_ctx - length - 2;
+  const int64_t room = session.engine().plan().context.n_ctx - length - 2;
   ids->pop_back();
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || stops_at(id) || !matcher->advance(id)) {
@@ -343,7 +343,7 @@ Step Generation::Impl::go_on() {
   if (known == upcoming.size()) return Step::kProgress;
   upcoming.erase(upcoming.begin(), upcoming.begin() + static_cast<std::ptrdiff_t>(known));
   const session::MemoryPlan& plan = session.engine().plan();
-  const int64_t room = plan.n_ctx - length - static_cast<int64_t>(upcoming.size());
+  const int64_t room = plan.context.n_ctx - length - static_cast<int64_t>(upcoming.size());
   if (room < 0) return end(Finish::kContext);
   if (static_cast<size_t>(length) < held.size()) {  // `held` is valid until a pass begins
     const int32_t reached = session.rewind(length);
@@ -351,7 +351,8 @@ Step Generation::Impl::go_on() {
   }
   state = State::kDraft;
   if (!drafter) return begin_pass();
-  int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
+  int64_t most =
+      std::min<int64_t>(room, plan.batch.draft_batch - static_cast<int64_t>(upcoming.size()));
   most = std::min<int64_t>(most, session.rows_share() - 1);
   most = std::min(most, session.tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);

@@ -175,15 +175,15 @@ std::string GpuExecutor::describe() const {
   }
   Json out = {
       {"pass", address(&pass_)},
-      {"logitsRows", std::min(plan.logits_rows, plan.n_batch)},
-      {"nBatch", plan.n_batch},
-      {"nCtx", plan.n_ctx},
-      {"checkpoints", plan.kv_shape.n_checkpoints},
+      {"logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch)},
+      {"nBatch", plan.batch.n_batch},
+      {"nCtx", plan.context.n_ctx},
+      {"checkpoints", plan.kv.shape.n_checkpoints},
       {"checkpointEvery", session::kCheckpointEvery},
       {"nVocab", p.hp.n_vocab},
       {"nEmbd", p.hp.n_embd},
       {"normEps", p.hp.norm_eps},
-      {"bidirectional", plan.kv_shape.bidirectional},
+      {"bidirectional", plan.kv.shape.bidirectional},
       {"pool", p.pool},
       {"head", p.head},
       {"widths", std::vector<int64_t>(p.width.begin(), p.width.end())},
@@ -192,7 +192,7 @@ std::string GpuExecutor::describe() const {
       {"mats", list(p.mats, mat_json)},
       {"vecs", list(p.vecs, [](const model::Vec& v) { return Json(v.n); })},
       {"moes", list(p.moes, mixture_json)},
-      {"caches", list(plan.kv_shape.layers, cache_json)},
+      {"caches", list(plan.kv.shape.layers, cache_json)},
   };
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

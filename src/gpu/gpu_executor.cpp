@@ -9,7 +9,7 @@ using session::Step;
 
 GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine), feed_(engine) {
   vectors_.resize(engine.program().vecs.size());
-  rows_.resize(4 * engine.plan().kv_shape.layers.size());
+  rows_.resize(4 * engine.plan().kv.shape.layers.size());
   pass_.vectors = address(vectors_.data());
   pass_.rows = address(rows_.data());
   ropes_.resize(engine_.program().ropes.size());
@@ -27,7 +27,7 @@ bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   if (engine_.adapters().sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
-         spec.parts.empty() && !watched_ && plan.kv_types.f16() && !plan.kv_plan.evicts();
+         spec.parts.empty() && !watched_ && plan.kv.types.f16() && !plan.kv.layout.evicts();
 }
 
 void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) {

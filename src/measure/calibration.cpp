@@ -36,8 +36,8 @@ class Reader {
         program_(model.engine().program()),
         cuts_(program_),
         width_(static_cast<size_t>(model.engine().width(model::Buf::kX))),
-        rows_(static_cast<size_t>(
-            std::min(model.engine().plan().logits_rows, model.engine().plan().n_batch))),
+        rows_(static_cast<size_t>(std::min(model.engine().plan().batch.logits_rows,
+                                           model.engine().plan().batch.n_batch))),
         moments_(header),
         may_leave_(std::move(may_leave)) {
     const size_t n = cuts_.layer.size();
@@ -69,7 +69,7 @@ class Reader {
     const tokenizer::Tokenizer& vocabulary = model_.engine().tokenizer();
     const session::MemoryPlan& plan = model_.engine().plan();
     const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
-    const auto most = static_cast<size_t>(std::min(plan.n_batch, plan.n_ctx));
+    const auto most = static_cast<size_t>(std::min(plan.batch.n_batch, plan.context.n_ctx));
     const size_t room = std::max<size_t>(1, most - std::min(most, opening));
     for (size_t at = 0; at < text.size(); at += room) {
       Window& w = windows_.emplace_back();

@@ -129,8 +129,8 @@ Result<Texts> write_own_text(native::ModelHeader header, const session::EngineOp
   if (!model.ok()) return model.status();
   const bool together = session::Batcher::takes((*model)->engine());
   TextWriter writer(**model, wanted);
-  SLUICE_RETURN_IF_ERROR(
-      writer.start(together ? std::min(wanted.beside, (*model)->engine().plan().parallel) : 1));
+  SLUICE_RETURN_IF_ERROR(writer.start(
+      together ? std::min(wanted.beside, (*model)->engine().plan().sessions.parallel) : 1));
   return writer.write(on_progress);
 }
 

@@ -23,7 +23,7 @@ Status score_window(native::Model& model, session::Session& session,
                     std::vector<Score>* scores) {
   session.clear();
   const session::MemoryPlan& plan = model.engine().plan();
-  const size_t step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
+  const size_t step = static_cast<size_t>(std::min(plan.batch.logits_rows, plan.batch.n_batch));
   if (first > 1) {  // tokens whose own predictions are not needed
     SLUICE_RETURN_IF_ERROR(session.begin(window.first(first - 1)));
     SLUICE_RETURN_IF_ERROR(model.run(session));
@@ -48,7 +48,7 @@ Status score_windows(native::Model& model, session::Session& session,
                      std::vector<Score>* scores) {
   const tokenizer::Tokenizer& vocabulary = model.engine().tokenizer();
   const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
-  const size_t room = static_cast<size_t>(model.engine().plan().n_ctx) - opening;
+  const size_t room = static_cast<size_t>(model.engine().plan().context.n_ctx) - opening;
   std::vector<session::Token> window;
   size_t done = 0;  // number of tokens scored so far
   if (on_progress) on_progress(0, tokens.size());
@@ -83,7 +83,7 @@ Result<int32_t> window_length(const std::string& model, const native::LoadOption
   if (!header.ok()) return header.status();
   Result<session::Inspection> found = session::inspect(header->header, load.engine);
   if (!found.ok()) return found.status();
-  return std::min(kDefaultWindow, found->plan.n_ctx);
+  return std::min(kDefaultWindow, found->plan.context.n_ctx);
 }
 
 }  // namespace

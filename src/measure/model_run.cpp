@@ -111,7 +111,7 @@ Result<std::span<const float>> ModelRun::next_row() {
     if (chunk_ >= chunks_.n_chunks) return error(Code::kInternal, "the text has no further row");
     if (at_ == 0) SLUICE_RETURN_IF_ERROR(start_chunk());
     const session::MemoryPlan& plan = engine().plan();
-    rows_ = std::min({plan.logits_rows, plan.n_batch, chunks_.n_ctx - 1 - at_});
+    rows_ = std::min({plan.batch.logits_rows, plan.batch.n_batch, chunks_.n_ctx - 1 - at_});
     row_ = 0;
     SLUICE_RETURN_IF_ERROR(
         pass(std::span(window_).subspan(static_cast<size_t>(at_), static_cast<size_t>(rows_)),

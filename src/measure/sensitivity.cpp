@@ -183,7 +183,7 @@ class Sweep {
       const std::span<const float> row = states.subspan(position * width_, width_);
       rows.insert(rows.end(), row.begin(), row.end());
     }
-    const auto most = static_cast<size_t>(on.model->engine().plan().logits_rows);
+    const auto most = static_cast<size_t>(on.model->engine().plan().batch.logits_rows);
     for (size_t at = 0; at < w.compared.size(); at += most) {
       const size_t n = std::min(most, w.compared.size() - at);
       const std::span<const float> from = std::span(rows).subspan(at * width_, n * width_);

@@ -99,7 +99,7 @@ uint64_t Pictures::held() const {
 }
 
 Status Pictures::lend(uint64_t bytes) {
-  if (engine_->plan().budget == 0) return {};
+  if (engine_->plan().budget.bytes == 0) return {};
   engine_->residency().collect();
   const Status status = engine_->lend(bytes);
   if (status.ok()) return status;
@@ -109,7 +109,7 @@ Status Pictures::lend(uint64_t bytes) {
 // Borrows as much as does not make the model stream, at most `most`; otherwise what an encoder
 // profits from, or as little as works. Returns the encoder's budget; 0: no limit.
 Result<uint64_t> Pictures::borrow(uint64_t least, uint64_t most) {
-  const uint64_t budget = engine_->plan().budget;
+  const uint64_t budget = engine_->plan().budget.bytes;
   if (budget == 0) return uint64_t{0};
   const uint64_t modest = std::clamp(budget / 4, least, most);
   Status status = lend(held() + modest);

@@ -23,7 +23,7 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   out.model = std::move(*first);
   warn_of_context(out.model->engine().plan(), source);
   how->draft.pool = &out.model->engine().pool();
-  how->draft.n_threads = out.model->engine().plan().n_threads;
+  how->draft.n_threads = out.model->engine().plan().threads.n_threads;
   Result<std::unique_ptr<Model>> second = Model::open(std::move(*smaller), how->draft);
   if (!second.ok()) return generate::of_draft(second.status());
   out.draft = std::move(*second);

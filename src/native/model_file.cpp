@@ -197,9 +197,9 @@ Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
 }
 
 void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options) {
-  if (plan.context_from != session::ContextFrom::kBudget || !options.on_warning) return;
+  if (plan.context.from != session::ContextFrom::kBudget || !options.on_warning) return;
   options.on_warning("the memory budget limits the context to " +
-                     std::to_string(plan.kv_plan.positions) +
+                     std::to_string(plan.kv.layout.positions) +
                      " tokens: set a context length or a larger budget for more");
 }
 

@@ -229,7 +229,7 @@ Status PromptCache::load(const std::string& path, session::Session& session) con
 Result<int32_t> PromptCache::restore(session::Session& session, std::span<const Token> tokens) {
   std::string best;
   int32_t most = shared(session.tokens(), tokens) + kMinReuse - 1;
-  const auto room = static_cast<size_t>(session.engine().plan().n_ctx);
+  const auto room = static_cast<size_t>(session.engine().plan().context.n_ctx);
   visit(session.engine(), [&](const std::string& path, std::span<const Token> held) {
     const int32_t n = shared(held, tokens);
     if (n <= most || held.size() > room) return;
@@ -272,7 +272,7 @@ Status PromptCache::save(const session::Session& session) {
     const size_t n = static_cast<size_t>(shared(other, tokens));
     held |= n == tokens.size();
     // A recurrent state cannot be rewound to an arbitrary prefix, so shorter entries stay useful.
-    const bool within = n == other.size() && !session.engine().plan().kv_shape.recurrent();
+    const bool within = n == other.size() && !session.engine().plan().kv.shape.recurrent();
     if (within && n < tokens.size()) replaced.push_back(path);
   });
   if (held) return {};

@@ -15,7 +15,7 @@ Slots::Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& m
     : engine_(engine),
       scheduler_(scheduler),
       metrics_(metrics),
-      max_taken_(static_cast<size_t>(engine.plan().parallel)),
+      max_taken_(static_cast<size_t>(engine.plan().sessions.parallel)),
       conversations_(max_taken_) {}
 
 Status Slots::swap_to(const std::string& directory, size_t conversations) {

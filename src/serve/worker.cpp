@@ -23,7 +23,7 @@ int32_t answers_of(const Job& job) {
 Worker::Worker(native::Model& model, Metrics& metrics, size_t max_queued)
     : model_(model),
       metrics_(metrics),
-      parallel_(static_cast<size_t>(model.engine().plan().parallel)),
+      parallel_(static_cast<size_t>(model.engine().plan().sessions.parallel)),
       max_queued_(max_queued),
       scheduler_(model.engine()),
       slots_(model.engine(), scheduler_, metrics) {}

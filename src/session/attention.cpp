@@ -149,7 +149,7 @@ void CpuExecutor::attend(const AttentionOp& op) {
     for (int32_t h = 0; h < op.att.heads; ++h) merge_parts(op, h);
     return;
   }
-  const int32_t tile = attention_tile_tokens(op.att, engine_.plan().n_batch);
+  const int32_t tile = attention_tile_tokens(op.att, engine_.plan().batch.n_batch);
   const int32_t tiles = (rows_ + tile - 1) / tile;
   // Late tiles see more positions, so they start first.
   engine_.pool().parallel_for(n_kv * tiles, [&](int64_t task, int thread) {
@@ -225,7 +225,7 @@ void CpuExecutor::row_terms(const AttentionOp& op, int32_t head, int32_t rows, c
 }
 
 int32_t CpuExecutor::part_length(const kv::LayerShape& layer) const {
-  const KvPlan& room = engine_.plan().kv_plan;
+  const KvPlan& room = engine_.plan().kv.layout;
   const int32_t split = attention_split(room.positions);
   return room.evicts() ? std::min(split, layer.capacity) : split;  // a ring may be shorter
 }
@@ -338,7 +338,7 @@ void CpuExecutor::merge_parts(const AttentionOp& op, int32_t head) {
 // does not depend on the other inputs.
 void CpuExecutor::attend_texts(const AttentionOp& op, bool cross) {
   const int32_t n_kv = op.att.kv_heads;
-  const int32_t tile_tokens = attention_tile_tokens(op.att, engine_.plan().n_batch);
+  const int32_t tile_tokens = attention_tile_tokens(op.att, engine_.plan().batch.n_batch);
   tiles_.clear();
   const auto cut = [&](int32_t text, int32_t length) {
     for (int32_t first = 0; first < length; first += tile_tokens) {

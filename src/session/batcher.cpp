@@ -15,7 +15,7 @@ constexpr double kPace = 3;  // a batch may take this many times as long with pr
 }  // namespace
 
 Batcher::Batcher(Engine& engine) : engine_(engine), beside_(kFirstBeside) {
-  const size_t n = static_cast<size_t>(engine.plan().parallel);
+  const size_t n = static_cast<size_t>(engine.plan().sessions.parallel);
   members_.reserve(n);
   taken_.reserve(n);
   parts_.reserve(n);
@@ -26,7 +26,7 @@ Batcher::~Batcher() {
 }
 
 bool Batcher::takes(const Engine& engine) {
-  const kv::KvShape& shape = engine.plan().kv_shape;
+  const kv::KvShape& shape = engine.plan().kv.shape;
   return !shape.bidirectional && !shape.answers;
 }
 
@@ -36,9 +36,9 @@ Status Batcher::add(Session& session) {
       &session.engine() != &engine_) {
     return error(Code::kInvalidArgument, "this session cannot be added to a batch now");
   }
-  if (members_.size() == static_cast<size_t>(engine_.plan().parallel)) {
+  if (members_.size() == static_cast<size_t>(engine_.plan().sessions.parallel)) {
     return error(Code::kInvalidArgument, "the engine was loaded for %d parallel sessions",
-                 engine_.plan().parallel);
+                 engine_.plan().sessions.parallel);
   }
   members_.push_back(&session);
   session.batcher_ = this;
@@ -68,11 +68,11 @@ bool Batcher::waiting() const {
 
 int32_t Batcher::rows_share() const {
   const MemoryPlan& plan = engine_.plan();
-  return std::max(1, std::min(plan.logits_rows, plan.n_batch) / shared_by_);
+  return std::max(1, std::min(plan.batch.logits_rows, plan.batch.n_batch) / shared_by_);
 }
 
 bool Batcher::is_short(const Session& session) const {
-  return session.pass_end_ - session.position() <= engine_.plan().draft_batch;
+  return session.pass_end_ - session.position() <= engine_.plan().batch.draft_batch;
 }
 
 // Takes the session's next tokens, at most `max_tokens`. Several rows of logits must come from one
@@ -109,14 +109,14 @@ bool Batcher::begin() {
   }
   const size_t n = members_.size();
   const size_t max_parts = static_cast<size_t>(engine_.executor().max_parts());
-  Room room{plan.n_batch, plan.logits_rows};
+  Room room{plan.batch.n_batch, plan.batch.logits_rows};
   int32_t answers = 0;
   for (const Session* s : members_) answers += ready(*s) && is_short(*s) ? 1 : 0;
-  int32_t beside = answers > 0 ? beside_ : plan.n_batch;
+  int32_t beside = answers > 0 ? beside_ : plan.batch.n_batch;
   const auto try_take = [&](Session& s) {
     const bool brief = is_short(s);
     const int32_t before = tokens_;
-    if (!take(s, brief ? plan.n_batch : beside, &room)) return;
+    if (!take(s, brief ? plan.batch.n_batch : beside, &room)) return;
     if (brief) return;
     beside -= tokens_ - before;
     prompts_ += tokens_ - before;
@@ -146,7 +146,7 @@ bool Batcher::begin() {
 
 Step Batcher::step(int32_t max_ops) {
   if (!engine_.failure().ok()) fail(engine_.failure());
-  if (under_way_ && tokens_ > engine_.plan().n_batch) {  // the plan became smaller
+  if (under_way_ && tokens_ > engine_.plan().batch.n_batch) {  // the plan became smaller
     engine_.executor().abandon();
     end();
   }
@@ -199,7 +199,7 @@ void Batcher::note(double ms) {
   if (ms > kPace * answers_ms_) {
     beside_ = std::max(kMinBeside, beside_ * 3 / 4);
   } else {
-    beside_ = std::min(engine_.plan().n_batch, beside_ + std::max(1, beside_ / 8));
+    beside_ = std::min(engine_.plan().batch.n_batch, beside_ + std::max(1, beside_ / 8));
   }
 }
 

@@ -11,7 +11,7 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
   products_.reserve(products);
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
   tokens_.reserve(static_cast<size_t>(engine.largest_batch()));
-  lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
+  lanes_.reserve(static_cast<size_t>(engine.plan().sessions.parallel));
 }
 
 void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {

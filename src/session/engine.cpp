@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "session/cpu_executor.h"
 #include "session/nextn.h"
+#include "session/planner.h"
 
 namespace sluice::session {
 namespace {
@@ -148,26 +149,26 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.kernels = "";  // points to the caller's string
   engine->options_.adapters = {};
   engine->options_.approximate.skip = {};
-  engine->options_.n_ctx = plan.n_ctx;
-  engine->options_.context_from = plan.context_from;
-  engine->options_.kv = plan.kv_types;
-  if (plan.kv_plan.evicts()) engine->options_.kv_policy.capacity = plan.kv_plan.positions;
-  engine->options_.n_batch = plan.n_batch;
-  engine->options_.n_threads = plan.n_threads;
+  engine->options_.n_ctx = plan.context.n_ctx;
+  engine->options_.context_from = plan.context.from;
+  engine->options_.kv = plan.kv.types;
+  if (plan.kv.layout.evicts()) engine->options_.kv_policy.capacity = plan.kv.layout.positions;
+  engine->options_.n_batch = plan.batch.n_batch;
+  engine->options_.n_threads = plan.threads.n_threads;
   engine->options_.min_threads = 0;  // they are started
-  engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
-  engine->options_.draft_max = plan.draft_max;
+  engine->options_.n_checkpoints = plan.kv.shape.n_checkpoints;
+  engine->options_.draft_max = plan.batch.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
   engine->fingerprint_ = fingerprint_of(header, engine->program_, plan);
   engine->pool_ = options.pool;
-  if (engine->pool_ == nullptr || engine->pool_->n_threads() != plan.n_threads) {
-    engine->own_pool_ = std::make_unique<ThreadPool>(plan.n_threads);
+  if (engine->pool_ == nullptr || engine->pool_->n_threads() != plan.threads.n_threads) {
+    engine->own_pool_ = std::make_unique<ThreadPool>(plan.threads.n_threads);
     engine->pool_ = engine->own_pool_.get();
   }
   engine->map_items();
   SLUICE_RETURN_IF_ERROR(
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
-  SLUICE_RETURN_IF_ERROR(engine->sequences_.init(plan.kv_shape, plan.n_sessions));
+  SLUICE_RETURN_IF_ERROR(engine->sequences_.init(plan.kv.shape, plan.sessions.n_sessions));
   for (const auto& mode : engine->modes_) mode->attach(*engine);
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
   if constexpr (model::kNextn) {
@@ -178,7 +179,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
     }
   }
   SLUICE_RETURN_IF_ERROR(
-      engine->residency_.init(plan.weights, options.direct_reads, plan.n_threads));
+      engine->residency_.init(plan.weights, options.direct_reads, plan.threads.n_threads));
   engine->weight_check_.reset(plan.weights.units.size());
   return engine;
 }
@@ -190,7 +191,7 @@ void Engine::compute_with(std::unique_ptr<Executor> executor) {
 }
 
 Result<const grammar::Vocabulary*> Engine::vocabulary() {
-  if (plan_.budget > 0 && plan_.grammar == 0) {
+  if (plan_.budget.bytes > 0 && plan_.bytes.grammar == 0) {
     return error(Code::kBudgetTooSmall,
                  "structured output is off: load the model without structuredOutput: false, or "
                  "start the server without --no-structured-output");
@@ -216,7 +217,7 @@ Status Engine::lend(uint64_t bytes) {
   if (bytes == lent_) return {};
   options_.reserve += bytes - lent_;
   const uint64_t before = std::exchange(lent_, bytes);
-  const Status status = set_memory_budget(plan_.budget);
+  const Status status = set_memory_budget(plan_.budget.bytes);
   if (!status.ok()) {
     lent_ = before;
     options_.reserve -= bytes - before;
@@ -234,7 +235,7 @@ AdapterNeeds both(const AdapterNeeds& before, const AdapterNeeds& after) {
 uint64_t Engine::budget_for(std::span<const adapter::Source> sources) const {
   const Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
   if (!next.ok()) return 0;
-  return Planner(program_, *table_, plan_.tokenizer, both(adapters_.needs(), next->needs()))
+  return Planner(program_, *table_, plan_.bytes.tokenizer, both(adapters_.needs(), next->needs()))
       .smallest(options_);
 }
 
@@ -245,10 +246,10 @@ Status Engine::set_adapters(std::span<const adapter::Source> sources) {
   }
   Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
   if (!next.ok()) return next.status();
-  SLUICE_RETURN_IF_ERROR(replan(plan_.budget, both(adapters_.needs(), next->needs())));
+  SLUICE_RETURN_IF_ERROR(replan(plan_.budget.bytes, both(adapters_.needs(), next->needs())));
   const Status loaded = next->load(*table_, sources);
   if (loaded.ok()) adapters_ = std::move(*next);
-  const Status settled = replan(plan_.budget, adapters_.needs());
+  const Status settled = replan(plan_.budget.bytes, adapters_.needs());
   return loaded.ok() ? settled : loaded;
 }
 
@@ -261,7 +262,7 @@ Fingerprint Engine::fingerprint(uint64_t adapters) const {
 Result<MemoryPlan> Engine::plan_for(uint64_t budget, const AdapterNeeds& adapters) const {
   EngineOptions options = options_;
   options.memory_budget = budget;
-  return plan_memory(program_, *table_, plan_.tokenizer, options, adapters);
+  return plan_memory(program_, *table_, plan_.bytes.tokenizer, options, adapters);
 }
 
 // Makes and adopts a new plan for the same sequences.
@@ -271,7 +272,8 @@ Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   MemoryPlan before = plan_;
   // WebAssembly memory is not returned. So that what weights make way for finds it in one piece,
   // pinned ones go together, and are read again.
-  const bool makes_way = plan->grammar > before.grammar || plan->reserve > before.reserve;
+  const bool makes_way =
+      plan->bytes.grammar > before.bytes.grammar || plan->bytes.reserve > before.bytes.reserve;
   if (!platform::kDiscards && makes_way && plan->weights.streamed_bytes > 0) {
     residency_.drop_pins();
   }
@@ -296,20 +298,20 @@ Status Engine::adopt(MemoryPlan plan) {
 void Engine::map_items() {
   item_mat_.assign(plan_.weights.first_unit.size(), -1);
   item_vec_.assign(plan_.weights.first_unit.size(), -1);
-  for (size_t i = 0; i < plan_.mat_item.size(); ++i) {
-    if (plan_.mat_item[i] >= 0) {
-      item_mat_[static_cast<size_t>(plan_.mat_item[i])] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < plan_.items.mat.size(); ++i) {
+    if (plan_.items.mat[i] >= 0) {
+      item_mat_[static_cast<size_t>(plan_.items.mat[i])] = static_cast<int32_t>(i);
     }
   }
-  for (size_t i = 0; i < plan_.vec_item.size(); ++i) {
-    if (plan_.vec_item[i] >= 0) {
-      item_vec_[static_cast<size_t>(plan_.vec_item[i])] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < plan_.items.vec.size(); ++i) {
+    if (plan_.items.vec[i] >= 0) {
+      item_vec_[static_cast<size_t>(plan_.items.vec[i])] = static_cast<int32_t>(i);
     }
   }
 }
 
 const float* Engine::vec(int32_t index) const {
-  const int32_t item = plan_.vec_item[static_cast<size_t>(index)];
+  const int32_t item = plan_.items.vec[static_cast<size_t>(index)];
   const uint32_t unit = residency_.first_unit(item);
   return residency_.ready(unit) ? reinterpret_cast<const float*>(residency_.data(unit)) : nullptr;
 }

@@ -131,7 +131,7 @@ class Engine {
 
   // --- weights ----------------------------------------------------------------------------------
   [[nodiscard]] int32_t item_of_mat(int32_t mat) const {
-    return plan_.mat_item[static_cast<size_t>(mat)];
+    return plan_.items.mat[static_cast<size_t>(mat)];
   }
   // A small tensor as f32; null until it has arrived.
   [[nodiscard]] const float* vec(int32_t index) const;

@@ -91,7 +91,7 @@ void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
   std::vector<float> scores(pairs * static_cast<size_t>(n)), probabilities(scores.size());
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));
   std::vector<float> rest(static_cast<size_t>(dv));
-  const bool quantized = !engine_.plan().kv_types.f16();
+  const bool quantized = !engine_.plan().kv.types.f16();
   const int64_t ld = engine_.width(Buf::kQkv);
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
   const auto score = [&](int32_t head, int32_t distance, float dot) {

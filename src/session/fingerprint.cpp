@@ -31,22 +31,22 @@ Fingerprint fingerprint_of(const gguf::Header& header, const model::Program& pro
   out[Fingerprint::kMetadata] = model.value();
 
   Hash64 types;
-  types.add(kv::kv_types_name(plan.kv_types));
-  if (!plan.kv_types.f16()) types.add(kernels::kKvForms);
+  types.add(kv::kv_types_name(plan.kv.types));
+  if (!plan.kv.types.f16()) types.add(kernels::kKvForms);
   out[Fingerprint::kKvTypes] = types.value();
 
-  if (plan.kv_plan.evicts()) {
+  if (plan.kv.layout.evicts()) {
     Hash64 policy;
-    policy.add(static_cast<uint64_t>(plan.kv_plan.sinks) << 32 |
-               static_cast<uint64_t>(plan.kv_plan.window));
-    policy.add(static_cast<uint64_t>(plan.kv_plan.slots));
+    policy.add(static_cast<uint64_t>(plan.kv.layout.sinks) << 32 |
+               static_cast<uint64_t>(plan.kv.layout.window));
+    policy.add(static_cast<uint64_t>(plan.kv.layout.slots));
     out[Fingerprint::kKvPolicy] = policy.value();
   }
 
   // The original context length may come from the context length, which the metadata's hash omits.
   Hash64 rope;
   for (const model::Rope& r : program.ropes) {
-    const bool is_long = r.is_long(plan.kv_plan.positions);
+    const bool is_long = r.is_long(plan.kv.layout.positions);
     const bool yarn = r.hp.scaling == model::RopeScaling::kYarn;
     rope.add(static_cast<uint64_t>(is_long) |
              (yarn ? static_cast<uint64_t>(r.hp.n_ctx_orig) << 1 : 0));

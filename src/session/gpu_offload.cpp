@@ -15,7 +15,7 @@ Status Engine::offload_layers(int32_t layers) {
     }
   };
   mark(layers);
-  Status planned = set_memory_budget(plan_.budget);
+  Status planned = set_memory_budget(plan_.budget.bytes);
   if (planned.ok()) {
     left_layers_ = layers;
   } else {  // keep the old plan

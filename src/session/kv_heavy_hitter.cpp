@@ -47,7 +47,7 @@ void CpuExecutor::evict_block(int32_t layer_index, const AttentionOp& op) {
   if (!op.att.owned_by(layer_index) || !sequence_->leaves(op.att.cache, first_)) return;
   if (op.rope >= 0) fill_eviction_table(static_cast<size_t>(op.rope));
   engine_.pool().parallel_for(op.att.kv_heads, [&](int64_t head, int thread) {
-    const int32_t places = engine_.plan().kv_plan.positions;
+    const int32_t places = engine_.plan().kv.layout.positions;
     const PickScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), op.att.group(),
                         op.att.dk, op.att.dv, places);
     add_attention(op, static_cast<int32_t>(head), s);

@@ -1,15 +1,19 @@
-// Sizes the KV cache, and finds out which models cannot evict.
+// Sizes the KV cache of each layer, and finds out which models cannot evict.
 #include "session/kv_plan.h"
 
 #include <algorithm>
 
 #include "session/compute_buffer.h"
+#include "session/engine_options.h"
 
 namespace sluice::session {
 namespace {
 
 using model::AttentionOp;
 using model::Op;
+using model::Program;
+
+constexpr int32_t kObservers = 8;  // observer queries per block, see kv_heavy_hitter.cpp
 
 // Whether queries (or also keys) cannot be rotated again, because the operation after RoPE weighs
 // the values of a head differently.
@@ -44,6 +48,20 @@ const char* obstacle(const model::Program& p, const KvPlan& room) {
   return nullptr;
 }
 
+// A ring is as many whole parts of attention as hold the window, the longest batch, and as many
+// positions again for rewinding. No part of the positions then wraps around the ring's end.
+int32_t ring_capacity(int32_t window, int32_t positions) {
+  const int32_t split = attention_split(positions);
+  const int64_t wanted = static_cast<int64_t>(window) + 2 * kMaxBatch;
+  return static_cast<int32_t>(std::min<int64_t>(positions, (wanted + split - 1) / split * split));
+}
+
+// Positions of the f16 ring: the group in which a batch begins, plus the longest batch.
+int32_t recent_capacity(int32_t positions) {
+  constexpr int32_t kGroup = kernels::kKvGroup;
+  return std::min((positions + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+}
+
 // Grouped types evict whole groups.
 int32_t min_block(const kv::KvTypes& types) {
   return kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v) ? kernels::kKvGroup : 32;
@@ -62,6 +80,95 @@ void share_places(int32_t min_block, KvPlan& room) {
 }
 
 }  // namespace
+
+bool single_batch(const Program& p) {
+  return !p.hp.causal || p.decoder > 0;
+}
+
+Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvPlan& room) {
+  if (types.f16()) return {};
+  const auto refuse = [&types](const char* why) {
+    return error(Code::kInvalidArgument, "the KV cache type %s is not supported here: %s",
+                 kv::kv_types_name(types).c_str(), why);
+  };
+  if (single_batch(p)) return refuse("this model is not autoregressive and uses f16");
+  if (room.slots > 0 && types.k == kv::KvType::kQ2) {
+    return refuse("the KV policy heavy-hitter keeps single keys, but q2 stores groups");
+  }
+  for (const model::Op& op : p.ops) {
+    const auto* attention = op.get<model::AttentionOp>();
+    if (attention == nullptr || !attention->att.values_in_keys) continue;
+    if (types.k != types.v)
+      return refuse("keys and values share memory, so their types must be equal");
+    if (types.k == kv::KvType::kQ2)
+      return refuse("keys and values share memory, but q2 stores them differently");
+  }
+  return {};
+}
+
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
+                     const kv::KvTypes& types) {
+  kv::KvShape shape;
+  shape.n_ctx = n_ctx;
+  shape.bidirectional = !p.hp.causal;
+  shape.answers = p.decoder > 0;
+  shape.eviction = room.eviction;
+  shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
+  for (const model::Op& op : p.ops) {
+    if (op.layer < 0 || op.layer == p.nextn.layer) continue;
+    kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
+    const auto* own = op.get<model::AttentionOp>();
+    if (own != nullptr && !own->att.causal) {
+      kv::LayerShape& shared = shape.layers[static_cast<size_t>(own->att.cache)];
+      shared.heads = std::max(shared.heads, own->att.kv_heads);
+      shared.dk = std::max(shared.dk, own->att.dk);
+      shared.dv = std::max(shared.dv, own->att.dv);
+      shared.capacity = n_ctx;
+    } else if (own != nullptr && own->att.cache == op.layer) {
+      layer.heads = own->att.kv_heads;
+      layer.dk = own->att.dk;
+      layer.dv = own->att.dv;
+      layer.values_in_keys = own->att.values_in_keys;
+      layer.window = own->window;
+      layer.capacity =
+          own->window > 0 ? ring_capacity(own->window, room.positions) : room.positions;
+      if (room.evicts(*own)) {
+        layer.evicts = true;
+        layer.window = room.window;
+        layer.sinks = room.sinks;
+        layer.capacity = room.positions - room.slots;
+        layer.slots = room.slots;
+        layer.eviction = room.eviction;
+        layer.observers = room.slots > 0 ? kObservers : 0;
+        layer.group = own->att.group();
+      }
+      layer.k_type = types.k;
+      layer.v_type = types.v;
+      if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
+        layer.recent = recent_capacity(room.positions);
+      }
+    }
+    if (const model::Carried* c = op.carried()) {
+      layer.state = std::max(layer.state, c->at + c->size);
+    }
+  }
+  return shape;
+}
+
+int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
+  constexpr uint64_t kUnlimited = 64 << 20;
+  if (!shape.recurrent()) return 0;
+  const int64_t all = (shape.n_ctx + kCheckpointEvery - 1) / kCheckpointEvery;
+  const uint64_t room = budget == 0 ? kUnlimited : budget / 16;
+  const uint64_t n =
+      std::clamp<uint64_t>(room / shape.state_bytes(), kMinCheckpoints, kMaxCheckpoints);
+  return static_cast<int32_t>(std::min(static_cast<int64_t>(n), all));
+}
+
+int32_t max_batch(const KvPlan& room) {
+  if (room.slots > 0) return room.eviction.block;
+  return room.evicts() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
+}
 
 Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& policy,
                          const kv::KvTypes& types, int32_t positions) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kv/kv_cache.h"
 #include "kv/kv_policy.h"
 #include "kv/kv_type.h"
 #include "model/program.h"
@@ -29,6 +30,28 @@ struct KvPlan {
 
 // The smallest cache that can evict; 0 if the policy does not.
 [[nodiscard]] int32_t min_positions(const kv::KvPolicy& policy, const kv::KvTypes& types);
+
+// Whether an input is always one batch (encoders and encoder-decoders). In several batches each
+// layer's weights would be read again for every batch, and all rows kept between layers anyway. So
+// activations grow with the context.
+[[nodiscard]] bool single_batch(const model::Program& program);
+
+// Largest batch: a ring that evicts has room for `spare` more positions than its first query sees;
+// one that evicts blocks ends a batch at each block.
+[[nodiscard]] int32_t max_batch(const KvPlan& room);
+
+// Errors: kInvalidArgument for KV cache types that the model does not support, naming them.
+[[nodiscard]] Status check_kv_types(const model::Program& program, const kv::KvTypes& types,
+                                    const KvPlan& room);
+
+// What each layer stores, from the operations that store it.
+[[nodiscard]] kv::KvShape kv_shape(const model::Program& program, int32_t n_ctx, const KvPlan& room,
+                                   const kv::KvTypes& types);
+
+inline constexpr int32_t kMinCheckpoints = 2;
+// Number of checkpoints of recurrent states: one every kCheckpointEvery positions, or fewer if they
+// would exceed a sixteenth of the budget.
+[[nodiscard]] int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget);
 
 // Context length, in tokens, of a sequence whose cache of `positions` evicts: more than any
 // conversation reaches, while the token ids take little of the budget.

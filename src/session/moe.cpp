@@ -63,7 +63,7 @@ bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
   const model::Moe& moe = mixture_of(engine_.program(), op);
   const int32_t n = op.n;
   float* in = engine_.working().experts();
-  float* out = in + static_cast<int64_t>(engine_.plan().n_batch) * n;
+  float* out = in + static_cast<int64_t>(engine_.plan().batch.n_batch) * n;
   const size_t e = static_cast<size_t>(run.expert);
   const int64_t ld_gu = engine_.width(Buf::kGateUp);
   float* gu = buffer(Buf::kGateUp);

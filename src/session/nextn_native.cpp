@@ -51,7 +51,7 @@ Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
   head->tokens_.resize(kNextnStates);
   head->given_.resize(head->width_);
   head->next_.reserve(kNextnStates);
-  SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().n_ctx), 1));
+  SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().context.n_ctx), 1));
   kv::KvCache cache;
   if (!head->pool_.acquire(&cache))
     return error(Code::kOutOfMemory, "not enough memory for the KV cache of the MTP head");
@@ -122,11 +122,11 @@ int32_t NextnHead::missing(const Session& target, std::span<const Token> upcomin
     if (own_->token(q) != token(base_ + q + 1)) kept = q;
   }
   if (kept <= 0 || base_ + kept < from_ ||
-      last + 2 + draft::kMaxDraftTokens - base_ > engine_.plan().n_ctx) {
+      last + 2 + draft::kMaxDraftTokens - base_ > engine_.plan().context.n_ctx) {
     kept = 0;
     base_ = from_;
     // The context is nearly full: start at the last state.
-    if (last + 1 - base_ + draft::kMaxDraftTokens > engine_.plan().n_ctx) base_ = last;
+    if (last + 1 - base_ + draft::kMaxDraftTokens > engine_.plan().context.n_ctx) base_ = last;
   }
   static_cast<void>(own_->rewind(kept));
   read_ = sequence;
@@ -142,7 +142,7 @@ void NextnHead::begin() {
 }
 
 bool NextnHead::go_on(Token token) {
-  if (own_->position() >= engine_.plan().n_ctx || engine_.pass_under_way()) return false;
+  if (own_->position() >= engine_.plan().context.n_ctx || engine_.pass_under_way()) return false;
   reading_ = false;
   next_.assign(1, token);
   begin_pass(1);
@@ -161,7 +161,7 @@ void NextnHead::begin_pass(int32_t n) {
 
 void NextnHead::begin_batch() {
   const int32_t at = own_->position();
-  batch_ = std::min(engine_.plan().n_batch, end_ - at);
+  batch_ = std::min(engine_.plan().batch.n_batch, end_ - at);
   now_.states = reading_ ? states_.data() : given_.data();
   now_.rows = reading_ ? kNextnStates : 1;
   now_.first = reading_ ? base_ + at : 0;
@@ -186,7 +186,7 @@ Step NextnHead::step(int32_t max_ops) {
       failure_ = engine_.failure();
       return Step::kFailed;
     }
-    if (batch_ > engine_.plan().n_batch) begin_batch();
+    if (batch_ > engine_.plan().batch.n_batch) begin_batch();
     const Step result = engine_.executor().step(&left);
     if (result == Step::kFailed) {
       const Status why = engine_.executor().failure();

@@ -134,14 +134,14 @@ bool CpuExecutor::run_op(const Op& op) {
 
 const float* CpuExecutor::rope_factors(size_t rope) const {
   const model::Rope& r = engine_.program().ropes[rope];
-  const bool is_long = r.is_long(engine_.plan().kv_plan.positions);
+  const bool is_long = r.is_long(engine_.plan().kv.layout.positions);
   const int32_t factors = is_long ? r.factors_long : r.factors_short;
   return factors >= 0 ? engine_.vec(factors) : nullptr;
 }
 
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
-  const KvPlan& room = engine_.plan().kv_plan;
+  const KvPlan& room = engine_.plan().kv.layout;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
     const float* by = rope_factors(i);

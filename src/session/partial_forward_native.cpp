@@ -10,7 +10,7 @@ namespace sluice::session {
 Status Session::begin_part(std::span<const Token> tokens, const PartialForward& part) {
   const model::Program& p = engine_.program();
   const auto width = static_cast<size_t>(engine_.width(model::Buf::kX));
-  const auto max_rows = static_cast<size_t>(engine_.plan().n_batch);
+  const auto max_rows = static_cast<size_t>(engine_.plan().batch.n_batch);
   const bool inside = part.first < part.end && part.end <= static_cast<size_t>(p.pool);
   const bool logits = part.end == static_cast<size_t>(p.pool);
   const size_t rows = part.from.empty() ? tokens.size() : part.from.size() / width;
@@ -19,7 +19,7 @@ Status Session::begin_part(std::span<const Token> tokens, const PartialForward& 
                             p.ops.begin() + static_cast<ptrdiff_t>(part.end),
                             [](const model::Op& op) { return op.is<model::ApproximateOp>(); });
   if (batcher_ != nullptr || !inside || approximate || tokens.size() > max_rows ||
-      rows > max_rows || (logits && rows > static_cast<size_t>(engine_.plan().logits_rows)) ||
+      rows > max_rows || (logits && rows > static_cast<size_t>(engine_.plan().batch.logits_rows)) ||
       part.from.size() % width != 0) {
     return error(Code::kInvalidArgument, "cannot run this partial forward pass on %zu tokens",
                  tokens.size());

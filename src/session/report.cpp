@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "session/plan_sizes.h"
+
 namespace sluice::session {
 namespace {
 
@@ -98,21 +100,21 @@ void report_plan(const MemoryPlan& plan, const MemoryPlan* draft, uint64_t minim
     sink("plan", key, static_cast<double>(value));
   };
   const uint64_t beside = draft != nullptr ? draft->total() : 0;
-  number("budget", plan.budget + (draft != nullptr ? draft->budget : 0));
+  number("budget", plan.budget.bytes + (draft != nullptr ? draft->budget.bytes : 0));
   number("total", plan.total() + beside);
-  number("minimum", draft != nullptr ? minimum : plan.minimum);
-  number("contextLength", plan.n_ctx);
-  sink("plan", "contextFrom", std::string(context_from_name(plan.context_from)));
-  number("batch", plan.n_batch);
-  number("threads", plan.n_threads);
-  number("parallel", plan.parallel);
+  number("minimum", draft != nullptr ? minimum : plan.budget.minimum);
+  number("contextLength", plan.context.n_ctx);
+  sink("plan", "contextFrom", std::string(context_from_name(plan.context.from)));
+  number("batch", plan.batch.n_batch);
+  number("threads", plan.threads.n_threads);
+  number("parallel", plan.sessions.parallel);
   for (const MemoryPart& part : plan.parts()) number(part.name, part.bytes);
   number("draft", beside);
   number("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
   number("streamSlots", plan.weights.n_slots);
   number("streamSlotBytes", plan.weights.slot_bytes);
-  sink("plan", "kvType", kv::kv_types_name(plan.kv_types));
-  number("kvCapacity", plan.kv_plan.positions);
+  sink("plan", "kvType", kv::kv_types_name(plan.kv.types));
+  number("kvCapacity", plan.kv.layout.positions);
   number("units", plan.weights.units.size());
   number("bytesPerPass", plan.weights.streamed_bytes);
   sink("plan", "embeddingResident", plan.weights.embedding_resident);
@@ -129,7 +131,7 @@ void report_kv_types(const Inspection& found, const EngineOptions& options, cons
     sink("kvBytes", name, static_cast<double>(bytes));
     if (options.memory_budget == 0) continue;
     sink("maxContextByKvType", name,
-         static_cast<double>(longest_context(found.program, found.plan.kv_plan, with, rule)));
+         static_cast<double>(longest_context(found.program, found.plan.kv.layout, with, rule)));
   }
 }
 
@@ -148,9 +150,9 @@ std::vector<uint32_t> layer_units(const Inspection& found) {
       const auto item = static_cast<size_t>(items[static_cast<size_t>(index)]);
       unit = std::min(unit, weights.first_unit[item]);
     };
-    use(found.plan.vec_item, op.vecs()[0]);
+    use(found.plan.items.vec, op.vecs()[0]);
     const auto* product = op.get<model::MatmulOp>();
-    if (product != nullptr && product->n_parts > 0) use(found.plan.mat_item, product->all[0].mat);
+    if (product != nullptr && product->n_parts > 0) use(found.plan.items.mat, product->all[0].mat);
   }
   // A skipped layer starts where the next one does.
   for (size_t i = found.program.skipped.size(); i-- > 0;) {

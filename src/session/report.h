@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "session/engine.h"
+#include "session/planner.h"
 
 namespace sluice::session {
 

@@ -14,7 +14,7 @@ Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
   if (!engine.pool_of_sequences().acquire(&cache)) {
     return error(Code::kInvalidArgument,
                  "all %d sessions that the engine was loaded for are in use",
-                 engine.plan().n_sessions);
+                 engine.plan().sessions.n_sessions);
   }
   return std::unique_ptr<Session>(new Session(engine, cache));
 }
@@ -44,24 +44,25 @@ Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) cons
     return error(Code::kInvalidArgument, "another session's forward pass is running");
   }
   if (n_tokens == 0) return error(Code::kPromptEmpty, "there are no tokens to process");
-  const int64_t room = plan.n_ctx - kept;
+  const int64_t room = plan.context.n_ctx - kept;
   if (static_cast<int64_t>(n_tokens) > room) {
     if (kept == 0 || n_tokens > 1) {
       return error(Code::kPromptTooLong,
                    "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
                    "a larger context",
-                   static_cast<long long>(kept) + static_cast<long long>(n_tokens), plan.n_ctx);
+                   static_cast<long long>(kept) + static_cast<long long>(n_tokens),
+                   plan.context.n_ctx);
     }
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
-                 plan.n_ctx, kept, n_tokens);
+                 plan.context.n_ctx, kept, n_tokens);
   }
   if (n_rows > 0 && engine_.program().head < 0) {
     return error(Code::kInvalidArgument, "this \"%s\" model computes embeddings, not logits",
                  engine_.program().hp.arch.c_str());
   }
-  int64_t rows = std::min(plan.logits_rows, plan.n_batch);
+  int64_t rows = std::min(plan.batch.logits_rows, plan.batch.n_batch);
   // In a batcher, a pass with several rows is one batch, and a batch must not evict in between.
-  const kv::Eviction& eviction = plan.kv_shape.eviction;
+  const kv::Eviction& eviction = plan.kv.shape.eviction;
   if (batcher_ != nullptr && eviction.ring > 0) {
     rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(n_tokens), int64_t{1},
                       rows);
@@ -104,7 +105,7 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n = static_cast<int32_t>(
-      std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
+      std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().context.n_ctx)));
   const int32_t prefix = outdated() ? 0 : sequence_.shared_prefix(tokens);
   int32_t shared = std::min(prefix, std::max(n, 1) - 1);
   if (shared < source_of(tokens)) shared = 0;  // encoder input is one batch
@@ -131,7 +132,7 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
 
 Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
   if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || bidirectional() ||
-      tokens.size() > static_cast<size_t>(engine_.plan().draft_batch)) {
+      tokens.size() > static_cast<size_t>(engine_.plan().batch.draft_batch)) {
     return error(Code::kInvalidArgument,
                  "a forward pass of %zu tokens cannot compute the logits of its last %d",
                  tokens.size(), n_rows);
@@ -166,7 +167,7 @@ Status Session::admit_media(const MediaInput& input) const {
                  "the rows of a picture do not fit a model whose embeddings have %lld values",
                  static_cast<long long>(n_embd));
   }
-  if (batcher_ != nullptr || bidirectional() || answers() || plan.kv_plan.evicts()) {
+  if (batcher_ != nullptr || bidirectional() || answers() || plan.kv.layout.evicts()) {
     return error(Code::kInvalidArgument,
                  "pictures need a decoder, a KV cache that keeps every position, and a session "
                  "that is not in a batch");
@@ -174,11 +175,11 @@ Status Session::admit_media(const MediaInput& input) const {
   if (input.columns > 0 && engine_.program().hp.rope.sections[0] == 0) {
     return error(Code::kInvalidArgument, "this model has no positions for rows and columns");
   }
-  if (input.non_causal && n > plan.n_batch) {
+  if (input.non_causal && n > plan.batch.n_batch) {
     return error(Code::kBudgetTooSmall,
                  "a picture of %lld tokens is computed in one batch, but the memory budget allows "
                  "batches of %d",
-                 static_cast<long long>(n), plan.n_batch);
+                 static_cast<long long>(n), plan.batch.n_batch);
   }
   return {};
 }
@@ -209,7 +210,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     if (end <= before) return error(Code::kPromptEmpty, "an input has no tokens");
     before = end;
   }
-  const int32_t batch = engine_.plan().n_batch;
+  const int32_t batch = engine_.plan().batch.n_batch;
   const int32_t max_tokens =
       pass.begins ? batch : std::min(batch, sequence_.tokens_until_eviction());
   if (before != n_tokens || n_tokens > max_tokens) {
@@ -286,7 +287,8 @@ void Session::start_pass(const BatchSpec& spec, std::span<const int32_t> ends) {
 
 void Session::begin_batch() {
   const int32_t source = sequence_.source() - position();  // encoder input still to read
-  const int32_t max_tokens = std::min(engine_.plan().n_batch, sequence_.tokens_until_eviction());
+  const int32_t max_tokens =
+      std::min(engine_.plan().batch.n_batch, sequence_.tokens_until_eviction());
   batch_ = source > 0 ? source : std::min(max_tokens, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   sequence_.begin_batch(batch_);
@@ -319,7 +321,7 @@ Step Session::step(int32_t max_ops) {
   Step result = Step::kProgress;
   while (left > 0) {
     // The buffers of a smaller plan may be too small for the batch.
-    if (batch_ > engine_.plan().n_batch) {
+    if (batch_ > engine_.plan().batch.n_batch) {
       if (spec_.embed) {
         fail(error(Code::kInvalidArgument,
                    "%d inputs in one forward pass do not fit the new budget",
@@ -376,7 +378,7 @@ void Session::cancel() {
 }
 
 int32_t Session::rows_share() const {
-  return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().logits_rows;
+  return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().batch.logits_rows;
 }
 
 int32_t Session::sharing() const {

@@ -55,16 +55,16 @@ class Session {
   // nothing. Returns position().
   int32_t keep(std::span<const Token> tokens);
   // Begins a pass over `tokens`, appended at position(). With kAllLogits, at most
-  // plan().logits_rows tokens and at most n_batch.
+  // plan().batch.logits_rows tokens and at most n_batch.
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (a bad token id, a pass of
   // this or another session is running, the sequence was computed with other adapters; sync()
   // would recompute it).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
   // The same for the logits of the last `n_rows` of the tokens, of which there are at most
-  // plan().draft_batch. Row 0 is the first of these rows.
+  // plan().batch.draft_batch. Row 0 is the first of these rows.
   [[nodiscard]] Status begin_last(std::span<const Token> tokens, int32_t n_rows);
   // Bidirectional models: computes `tokens` from an empty cache, for the logits of rows
-  // [first, first + count), at most plan().logits_rows. Errors: begin()'s.
+  // [first, first + count), at most plan().batch.logits_rows. Errors: begin()'s.
   [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
   // Begins a partial forward pass over at most n_batch tokens, from an empty cache; native builds
   // only. `part` must outlive it. Logits are of the part's rows. The sequence cannot be continued

@@ -44,7 +44,7 @@ struct Work {
 class PassBenchmark {
  public:
   explicit PassBenchmark(const Inspection& found)
-      : table_(*found.table), program_(found.program), pool_(found.plan.n_threads) {
+      : table_(*found.table), program_(found.program), pool_(found.plan.threads.n_threads) {
     const size_t end =
         program_.head >= 0 ? static_cast<size_t>(program_.pool) : program_.ops.size();
     for (size_t i = static_cast<size_t>(program_.decoder); i < end; ++i) {
@@ -235,7 +235,7 @@ double streamed_per_token(const Inspection& found) {
                           : 1;
   const int32_t at = found.program.head;
   const Mat* head = at >= 0 ? &found.program.mats[static_cast<size_t>(at)] : nullptr;
-  const int32_t head_item = at >= 0 ? found.plan.mat_item[static_cast<size_t>(at)] : -1;
+  const int32_t head_item = at >= 0 ? found.plan.items.mat[static_cast<size_t>(at)] : -1;
   double bytes = 0;
   for (const residency::Unit& u : found.plan.weights.units) {
     if (u.pinned || u.kind == residency::MatrixKind::kEmbedding) continue;
@@ -268,8 +268,8 @@ Prediction predict(const Inspection& found, const ReadSpeed& reading) {
   const double read = streamed * 1000 / reading.bytes_per_second;
   // Reading and computing overlap as far as there are CPUs for both.
   const int cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const double work = compute * std::min(found.plan.n_threads, cpus) + read * reading.busy;
-  const int hands = reading.shared ? std::min(found.plan.n_threads, cpus) : cpus;
+  const double work = compute * std::min(found.plan.threads.n_threads, cpus) + read * reading.busy;
+  const int hands = reading.shared ? std::min(found.plan.threads.n_threads, cpus) : cpus;
   out.token_ms = std::max({compute, reading.shared ? 0 : read, work / hands});
   return out;
 }

@@ -27,7 +27,7 @@ bool WeightStream::need(uint32_t unit) {
 
 bool WeightStream::need_vec(int32_t vec) {
   if (vec < 0) return true;
-  const int32_t item = engine_.plan().vec_item[static_cast<size_t>(vec)];
+  const int32_t item = engine_.plan().items.vec[static_cast<size_t>(vec)];
   return need(engine_.residency().first_unit(item));
 }
 

@@ -168,7 +168,7 @@ TEST(Batcher, TakesAsManyAsPlannedAndRejectsTheRest) {
   Opened opened = open_model(sample_model(), options);
   ASSERT_NE(opened.session, nullptr);
   session::Engine& engine = opened.model->engine();
-  EXPECT_EQ(engine.plan().n_sessions, 4);
+  EXPECT_EQ(engine.plan().sessions.n_sessions, 4);
   auto second = std::move(*session::Session::create(engine));
   auto third = std::move(*session::Session::create(engine));
   session::Batcher batcher(engine);

@@ -23,7 +23,7 @@ TEST(ContextBound, IsThePositionTable) {
   for (const int32_t n_ctx : {0, kRows}) {
     options.n_ctx = n_ctx;
     Opened opened = open_model(path, options);
-    ASSERT_EQ(opened.model->engine().plan().n_ctx, kRows);
+    ASSERT_EQ(opened.model->engine().plan().context.n_ctx, kRows);
     std::vector<int32_t> tokens(kRows + 1, 7);
     EXPECT_EQ(opened.session->begin(tokens).code(), Code::kPromptTooLong);
     tokens.pop_back();

@@ -117,7 +117,7 @@ class DirectReadsTest : public testing::TestWithParam<const char*> {
     ASSERT_TRUE(header.ok());
     auto found = session::inspect(header->header, options);
     ASSERT_TRUE(found.ok());
-    budget_ = (found->plan.minimum + found->plan.total()) / 2;
+    budget_ = (found->plan.budget.minimum + found->plan.total()) / 2;
     resident_ = run({.model = model_});
     ASSERT_FALSE(resident_.logits.empty());
     ASSERT_EQ(resident_.own_bytes, 0u);
@@ -192,7 +192,7 @@ TEST(MixtureOfExperts, ContinuesAfterAnAbandonedPass) {
   ASSERT_TRUE(header.ok());
   session::EngineOptions options;
   options.n_ctx = 64;
-  options.memory_budget = session::inspect(header->header, options)->plan.minimum;
+  options.memory_budget = session::inspect(header->header, options)->plan.budget.minimum;
   for (int given_up = 0, waits = 1; given_up < waits; ++given_up) {
     auto engine = session::Engine::open(header->header, options);
     ASSERT_TRUE(engine.ok());

@@ -126,7 +126,7 @@ TEST_P(Drafting, OutputEqualsOneTokenPerPass) {
   const std::string& path = GetParam().path;
   Opened plain = open_model(path, engine_options(0));
   ASSERT_NE(plain.session, nullptr);
-  const bool recurrent = plain.session->engine().plan().kv_shape.recurrent();
+  const bool recurrent = plain.session->engine().plan().kv.shape.recurrent();
   const Token n_vocab = static_cast<Token>(plain.session->engine().program().hp.n_vocab);
   const Tokens prompt = some_prompt(plain, 21);
   session::EngineOptions small = engine_options(5);

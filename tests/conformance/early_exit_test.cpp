@@ -102,7 +102,7 @@ TEST(EarlyExit, DependsOnTheTextOnly) {
   EXPECT_LT(counts.layers, 7 * kTokens.size());
   EXPECT_NE(apart, logits_of(Deep(kEight), options_of(1), 1));
   const uint64_t least =
-      session::inspect(with(weights).header.header, options_of(0.5))->plan.minimum;
+      session::inspect(with(weights).header.header, options_of(0.5))->plan.budget.minimum;
   for (const size_t step : {size_t{1}, size_t{3}, size_t{20}}) {
     EXPECT_EQ(logits_of(with(weights), options_of(0.5), step), apart) << step;
   }
@@ -148,7 +148,8 @@ TEST(EarlyExit, ReadsNothingOfSkippedLayers) {
   uint64_t read[2] = {};
   for (const bool leaves : {false, true}) {
     Deep deep = with(all_behind(leaves ? 1 : -1));
-    const uint64_t least = session::inspect(deep.header.header, options_of(0.5))->plan.minimum;
+    const uint64_t least =
+        session::inspect(deep.header.header, options_of(0.5))->plan.budget.minimum;
     Opened opened = deep.open(options_of(0.5, least));
     ASSERT_NE(opened.session, nullptr);
     const residency::Residency& r = opened.model->engine().residency();
@@ -292,7 +293,7 @@ TEST(EarlyExit, OtherFamiliesExitOrAreErrors) {
       opened.session->clear();
       EXPECT_EQ(all_logits(opened, text, step), apart) << step;
     }
-    options.memory_budget = found->plan.minimum;
+    options.memory_budget = found->plan.budget.minimum;
     Opened streaming = open_model(reference.path, options);
     ASSERT_NE(streaming.session, nullptr);
     streaming.model->engine().approximate().watch = thirds.watch();

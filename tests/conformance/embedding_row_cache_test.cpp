@@ -54,7 +54,7 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   if (opened.session == nullptr) return out;
   session::Engine& engine = opened.model->engine();
   EXPECT_LE(engine.plan().total(), budget == 0 ? UINT64_MAX : budget);
-  const auto step = static_cast<size_t>(engine.plan().n_batch);
+  const auto step = static_cast<size_t>(engine.plan().batch.n_batch);
   out.logits = all_logits(opened, tokens, step);
   const EmbeddingRowCache& rows = engine.working().embedding_row_cache(0);
   const uint64_t before = rows.read();
@@ -62,7 +62,7 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   EXPECT_EQ(all_logits(opened, tokens, step), out.logits);
   out.found = rows.found();
   out.read = rows.read();
-  out.kept = engine.plan().cached_rows[0];
+  out.kept = engine.plan().buffers.cached_rows[0];
   if (out.kept >= 64) {
     EXPECT_EQ(rows.read(), before);  // everything is cached the second time
   }

@@ -112,7 +112,7 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
   options.base_bytes += header->held;
   auto found = session::inspect(header->header, options);
   EXPECT_TRUE(found.ok()) << found.status().message();
-  return found.ok() ? found->plan.minimum : 0;
+  return found.ok() ? found->plan.budget.minimum : 0;
 }
 
 std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens, size_t step) {

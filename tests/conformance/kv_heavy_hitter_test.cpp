@@ -296,7 +296,7 @@ TEST(KvHeavyTest, ErrorsNameWhatIsUnsupported) {
   options.memory_budget = 8 << 20;
   const auto found = session::inspect(header->header, options);
   ASSERT_TRUE(found.ok()) << found.status().message();
-  EXPECT_NE(found->plan.kv_types.k, kv::KvType::kQ2);
+  EXPECT_NE(found->plan.kv.types.k, kv::KvType::kQ2);
 }
 
 // --- texts whose beginning matters ---------------------------------------------------------------
@@ -374,7 +374,7 @@ TEST(KvHeavyTest, TheBeginningIsRememberedBetterThanByAWindow) {
   window.kv_policy.window = true;
   const auto bytes = [&](const session::EngineOptions& options) {
     const auto header = native::read_header(path, {});
-    return session::inspect(header->header, options)->plan.kv;
+    return session::inspect(header->header, options)->plan.bytes.kv;
   };
   // A window with as many positions as fit in the heavy-hitter cache's bytes, sums and queries
   // included.

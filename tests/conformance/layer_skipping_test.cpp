@@ -63,15 +63,15 @@ TEST(LayerSkipping, EqualsTheModelMadeWithoutTheLayers) {
     const Ran skipped = ran(Deep(kEight, kWorth), options_of(ratio));
     EXPECT_EQ(skipped.logits, made.logits);
     EXPECT_EQ(skipped.logits == whole, gone.empty());
-    EXPECT_EQ(skipped.plan.minimum, made.plan.minimum);
-    EXPECT_EQ(skipped.plan.kv, made.plan.kv);
-    EXPECT_EQ(skipped.plan.vectors, made.plan.vectors);
-    EXPECT_EQ(skipped.plan.activations, made.plan.activations);
+    EXPECT_EQ(skipped.plan.budget.minimum, made.plan.budget.minimum);
+    EXPECT_EQ(skipped.plan.bytes.kv, made.plan.bytes.kv);
+    EXPECT_EQ(skipped.plan.bytes.small_tensors, made.plan.bytes.small_tensors);
+    EXPECT_EQ(skipped.plan.bytes.activations, made.plan.bytes.activations);
     EXPECT_EQ(skipped.plan.weights.total_bytes, made.plan.weights.total_bytes);
     EXPECT_EQ(skipped.plan.weights.units.size(), made.plan.weights.units.size());
     // Streamed: the same, and a pass reads nothing of the skipped layers.
-    const Ran streamed = ran(Deep(kEight, kWorth), options_of(ratio, made.plan.minimum));
-    const Ran made_streamed = ran(Deep(without(gone)), options_of(0, made.plan.minimum));
+    const Ran streamed = ran(Deep(kEight, kWorth), options_of(ratio, made.plan.budget.minimum));
+    const Ran made_streamed = ran(Deep(without(gone)), options_of(0, made.plan.budget.minimum));
     EXPECT_EQ(streamed.logits, made.logits);
     EXPECT_EQ(streamed.plan.weights.streamed_bytes, made_streamed.plan.weights.streamed_bytes);
     EXPECT_GT(streamed.plan.weights.streamed_bytes, 0u);
@@ -150,7 +150,7 @@ TEST(LayerSkipping, OtherFamiliesRunWithSkippedLayers) {
     };
     const std::vector<float> resident = logits(0);
     EXPECT_FALSE(resident.empty());
-    EXPECT_EQ(logits(part->plan.minimum), resident);
+    EXPECT_EQ(logits(part->plan.budget.minimum), resident);
     ++skipped;
   }
   if (!shared_folder("families").empty()) {

@@ -154,11 +154,12 @@ TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
     options.adapters = files->sources();
     auto found = session::inspect(header->header, options);
     ASSERT_TRUE(found.ok()) << found.status().message();
-    const uint64_t least = found->plan.minimum;
+    const uint64_t least = found->plan.budget.minimum;
     options.adapters = {};
     auto bare = session::inspect(header->header, options);
     ASSERT_TRUE(bare.ok());
-    EXPECT_GE(least, bare->plan.minimum + found->plan.adapters) << "counted in the plan";
+    EXPECT_GE(least, bare->plan.budget.minimum + found->plan.bytes.adapters)
+        << "counted in the plan";
     EXPECT_EQ(logits_of(c.model, c.adapters, c.prompt, {96, 2, "", least}, 1), whole) << c.name;
     native::LoadOptions load;
     load.engine.n_ctx = 96;
@@ -177,7 +178,7 @@ TEST(Lora, ScaleZeroMeansNoAdapter) {
     first[1].scale = 0;
     EXPECT_EQ(logits_of(c.model, off, c.prompt), logits_of(c.model, {}, c.prompt)) << c.name;
     EXPECT_EQ(logits_of(c.model, first, c.prompt), logits_of(c.model, {c.adapters[0]}, c.prompt));
-    EXPECT_EQ(open_adapted(c.model, off).model->engine().plan().adapters, 0u);
+    EXPECT_EQ(open_adapted(c.model, off).model->engine().plan().bytes.adapters, 0u);
   }
 }
 
@@ -426,7 +427,7 @@ TEST(Lora, AdaptersChangeWhileSessionsAreOpen) {
   EXPECT_EQ(session.write_state(saved).code(), Code::kCorrupt) << "saved with other adapters";
 
   ASSERT_TRUE(opened.model->set_adapters({}).ok());
-  EXPECT_EQ(opened.model->engine().plan().adapters, 0u);
+  EXPECT_EQ(opened.model->engine().plan().bytes.adapters, 0u);
   compute(0);
   EXPECT_EQ(last(), expected({}));
   ASSERT_TRUE(opened.model->set_adapters(half).ok());

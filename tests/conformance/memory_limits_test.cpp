@@ -10,6 +10,7 @@
 
 #include "fixtures_util.h"
 #include "generate/draft_pair.h"
+#include "session/plan_sizes.h"
 
 namespace sluice::test {
 namespace {
@@ -147,7 +148,7 @@ bool expect_longest(int64_t longest, int64_t most, EngineOptions options, const 
 
 EngineOptions same_context(EngineOptions options, const MemoryPlan& plan) {
   if (options.n_ctx == 0 && options.kv_policy.capacity == 0) {
-    options.n_ctx = plan.kv_plan.positions;
+    options.n_ctx = plan.kv.layout.positions;
   }
   return options;
 }
@@ -194,9 +195,9 @@ TEST(MemoryLimits, OfAModelAreExact) {
       ++planned;
       const uint64_t least = planner.smallest(given);
       ASSERT_GT(least, 0u);
-      EXPECT_LE(least, free->minimum);
+      EXPECT_LE(least, free->budget.minimum);
       expect_smallest(least, given, plan);
-      expect_smallest(free->minimum, same_context(given, *free), plan);
+      expect_smallest(free->budget.minimum, same_context(given, *free), plan);
       for (int i = 0; i < 3; ++i) {  // every larger budget works
         EngineOptions o = given;
         o.memory_budget = least + random() % (2 * least);
@@ -205,19 +206,19 @@ TEST(MemoryLimits, OfAModelAreExact) {
         ASSERT_TRUE(some.ok()) << o.memory_budget << ": " << some.status().message();
         EXPECT_LE(sum_of(*some), o.memory_budget);
         EXPECT_EQ(sum_of(*some), some->total());
-        EXPECT_EQ(some->reserve, o.spare == nullptr ? 0 : o.spare(o.memory_budget));
-        const int32_t kept = std::min(some->logits_rows, some->n_batch);
+        EXPECT_EQ(some->bytes.reserve, o.spare == nullptr ? 0 : o.spare(o.memory_budget));
+        const int32_t kept = std::min(some->batch.logits_rows, some->batch.n_batch);
         if (!o.kv_policy.evicts()) {
-          EXPECT_GE(kept, std::min(o.logits_rows, some->n_ctx));
+          EXPECT_GE(kept, std::min(o.logits_rows, some->context.n_ctx));
         }
         EngineOptions same = same_context(o, *some);
-        expect_smallest(some->minimum, same, plan);
+        expect_smallest(some->budget.minimum, same, plan);
         if (i > 0) continue;
         for (const char* type : {"f16", "q8_0", "q4_0", "q2"}) {
           o.kv = *kv::parse_kv_types(type);
           if (session::kv_bytes(model.found.program, *some, o.kv) == 0) continue;
           const int64_t longest =
-              session::longest_context(model.found.program, some->kv_plan, o, planner);
+              session::longest_context(model.found.program, some->kv.layout, o, planner);
           SCOPED_TRACE(std::string(type) + " in " + std::to_string(o.memory_budget));
           contexts += expect_longest(
               longest, std::min(model.found.program.max_context, model::kMaxContext), o, plan);
@@ -270,7 +271,7 @@ TEST(MemoryLimits, OfAModelAndItsDraftAreExact) {
       const auto one = session::inspect(model.header.header, share->model);
       expect_smallest(share->minimum, same_context(given, one->plan), plan);
       o.kv = *kv::parse_kv_types("q8_0");
-      const int64_t longest = session::longest_context(one->program, one->plan.kv_plan, o, pair);
+      const int64_t longest = session::longest_context(one->program, one->plan.kv.layout, o, pair);
       contexts += expect_longest(longest, model::kMaxContext, o, plan);
     }
   }
@@ -286,13 +287,13 @@ void expect_named_budget(const std::string& path, EngineOptions options, uint64_
   ASSERT_TRUE(model.ok()) << model.status().message();
   const auto plan = (*model)->engine().plan_for(0);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  const uint64_t named = plan->minimum;
+  const uint64_t named = plan->budget.minimum;
   if (before > 0) {
     EXPECT_LE(named, before);
   }
   const Status refused = (*model)->set_memory_budget(named - 1);
   EXPECT_TRUE(names(refused, named)) << refused.message() << ", not " << named;
-  EXPECT_EQ((*model)->engine().plan().budget, before);
+  EXPECT_EQ((*model)->engine().plan().budget.bytes, before);
   const Status works = (*model)->set_memory_budget(named);
   EXPECT_TRUE(works.ok()) << works.message();
   EXPECT_LE((*model)->engine().plan().total(), named);

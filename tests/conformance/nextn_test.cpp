@@ -303,7 +303,7 @@ TEST_P(NextnAnswers, AfterForkingSavingAndASmallerBudget) {
     ASSERT_EQ(found.tokens(), expected.tokens()) << turn;
     ASSERT_TRUE(second->fork_from(*opened.session).ok());
     std::swap(second, opened.session);
-    const uint64_t least = opened.model->engine().plan().minimum;
+    const uint64_t least = opened.model->engine().plan().budget.minimum;
     ASSERT_TRUE(opened.model->set_memory_budget(turn % 2 == 0 ? least : 0).ok());
     prompt = found.held;
     prompt.push_back(static_cast<Token>(turn));
@@ -346,11 +346,11 @@ TEST(Nextn, IsPlannedOnlyOnRequest) {
   const session::MemoryPlan &without = plain.model->engine().plan(),
                             &with = opened.model->engine().plan();
   EXPECT_EQ(plain.model->engine().nextn(), nullptr);
-  EXPECT_EQ(without.nextn, 0u);
-  EXPECT_GT(with.nextn, 0u);
+  EXPECT_EQ(without.bytes.nextn, 0u);
+  EXPECT_GT(with.bytes.nextn, 0u);
   EXPECT_GT(with.weights.total_bytes, without.weights.total_bytes);
-  EXPECT_EQ(with.kv, without.kv);
-  EXPECT_GT(with.minimum, without.minimum);
+  EXPECT_EQ(with.bytes.kv, without.bytes.kv);
+  EXPECT_GT(with.budget.minimum, without.budget.minimum);
 }
 
 Status opened_with(const std::string& path, const session::EngineOptions& options) {

@@ -83,7 +83,7 @@ TEST(PartialForward, EqualsThePassAndTheModelWithoutALayer) {
     }
     options.approximate.skip = {};
     for (const bool streaming : {false, true}) {
-      options.memory_budget = streaming ? found->plan.minimum : 0;
+      options.memory_budget = streaming ? found->plan.budget.minimum : 0;
       Parts parts(reference.path, options, text);
       ASSERT_NE(parts.opened.session, nullptr);
       std::vector<float> before, now, other;

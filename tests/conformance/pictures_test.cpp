@@ -160,7 +160,7 @@ TEST(Pictures, ASmallBudgetGivesTheSameTokens) {
       ASSERT_TRUE(open(family, options, &seeing).ok());
       small = see(seeing, prompt, images_of(entry), 8);
       if (small.status.code() != Code::kBudgetTooSmall) break;
-      EXPECT_EQ(seeing.model->engine().plan().reserve, 0u);
+      EXPECT_EQ(seeing.model->engine().plan().bytes.reserve, 0u);
       const auto needed = seeing.pictures->pictures().bytes_for(images[0].width, images[0].height);
       ASSERT_TRUE(needed.ok());
       budget += attempt == 0 ? *needed : *needed / 4;

@@ -633,21 +633,23 @@ class EngineOperations {
   void move_budget(Place& place, Random& random) {
     const session::MemoryPlan& plan = place.model->engine().plan();
     uint64_t budget = 0;
-    if (random() % 4 > 0) budget = plan.minimum + random() % (random() % 2 == 0 ? 1000 : 500000);
+    if (random() % 4 > 0)
+      budget = plan.budget.minimum + random() % (random() % 2 == 0 ? 1000 : 500000);
     sequence_.note(name(place) + "budget " + std::to_string(budget));
-    const uint64_t before = plan.budget;
+    const uint64_t before = plan.budget.bytes;
     const Status status = place.model->set_memory_budget(budget);
     if (!status.ok()) {  // a running engine keeps its checkpoints, so it may need more
       ASSERT_EQ(status.code(), Code::kBudgetTooSmall) << status.message();
-      ASSERT_EQ(plan.budget, before);
+      ASSERT_EQ(plan.budget.bytes, before);
       const std::string text(status.message());
       budget = std::stoull(text.substr(text.find("smallest that works is ") + 23));
       ASSERT_EQ(place.model->set_memory_budget(budget - 1).code(), Code::kBudgetTooSmall);
       ASSERT_TRUE(place.model->set_memory_budget(budget).ok()) << text;
     }
     ASSERT_TRUE(budget == 0 || plan.total() <= budget);
-    ASSERT_EQ(place.model->set_memory_budget(plan.minimum / 2).code(), Code::kBudgetTooSmall);
-    ASSERT_EQ(plan.budget, budget);
+    ASSERT_EQ(place.model->set_memory_budget(plan.budget.minimum / 2).code(),
+              Code::kBudgetTooSmall);
+    ASSERT_EQ(plan.budget.bytes, budget);
   }
 
   void change_adapters(Place& place, Random& random) {
@@ -668,7 +670,7 @@ class EngineOperations {
     }
     Status status = place.model->set_adapters(choices);
     if (status.code() == Code::kBudgetTooSmall) {
-      ASSERT_GT(engine.plan().budget, 0u);
+      ASSERT_GT(engine.plan().budget.bytes, 0u);
       ASSERT_EQ(engine.fingerprint().difference(before), nullptr);
       sequence_.note("too small");
       if (random() % 2 == 0) return;

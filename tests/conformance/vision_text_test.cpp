@@ -250,7 +250,7 @@ TEST(VisionText, ASmallerBudgetDoesNotSplitAPicture) {
                                       [](const Turn& turn) { return turn.tokens.empty(); });
     ASSERT_TRUE(opened.session->begin_media(picture->media).ok());
     ASSERT_TRUE(opened.model->set_memory_budget(smallest_budget(c.model, options)).ok());
-    ASSERT_LT(opened.model->engine().plan().n_batch, picture->media.n_tokens);
+    ASSERT_LT(opened.model->engine().plan().batch.n_batch, picture->media.n_tokens);
     EXPECT_EQ(opened.model->run(*opened.session).code(), Code::kBudgetTooSmall);
     EXPECT_EQ(opened.session->position(), 0);
     EXPECT_EQ(opened.session->begin_media(picture->media).code(), Code::kBudgetTooSmall);

@@ -20,6 +20,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (found->plan.total() > options.memory_budget) std::abort();
-  if (found->plan.mat_item.size() != found->program.mats.size()) std::abort();
+  if (found->plan.items.mat.size() != found->program.mats.size()) std::abort();
   return 0;
 }

@@ -55,7 +55,7 @@ class ServeThreads : public testing::Test {
                                          ModelFacts{.name = "tales",
                                                     .tokenizer = &engine.tokenizer(),
                                                     .chat_template = template_.get(),
-                                                    .n_ctx = engine.plan().n_ctx,
+                                                    .n_ctx = engine.plan().context.n_ctx,
                                                     .n_vocab = engine.program().hp.n_vocab,
                                                     .width = engine.program().embed_tail.width},
                                          Limits{}, key);

@@ -8,8 +8,8 @@ namespace {
 
 std::string warning(int32_t cached, int32_t prompt, int32_t generated, bool evicts = false) {
   session::MemoryPlan plan;
-  plan.n_ctx = 100;
-  if (evicts) plan.kv_plan.window = 40;
+  plan.context.n_ctx = 100;
+  if (evicts) plan.kv.layout.window = 40;
   generate::Counts counts;
   counts.cached = cached;
   counts.prompt = prompt;

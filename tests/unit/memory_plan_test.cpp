@@ -1,7 +1,5 @@
 // The memory plan over random budgets, contexts and model shapes, and the compute buffer that it
 // accounts for: planned sizes equal allocated sizes.
-#include "session/memory_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,8 @@
 
 #include "gguf_builder.h"
 #include "model/program.h"
+#include "session/plan_sizes.h"
+#include "session/planner.h"
 
 namespace sluice::session {
 namespace {
@@ -136,7 +136,7 @@ TEST(MemoryPlan, TheMinimumIsExact) {
     ASSERT_TRUE(free.ok()) << free.status().message();
     EXPECT_EQ(free->weights.streamed_bytes, 0u);
     // The number of checkpoints depends on the budget; the minimum does not.
-    const uint64_t minimum = free->minimum;
+    const uint64_t minimum = free->budget.minimum;
     EXPECT_EQ(minimum % o.page_bytes, 0u);
     o.memory_budget = minimum;
     const Result<MemoryPlan> least = plan_of(p, o);
@@ -166,34 +166,34 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
     ++fit;
     EXPECT_LE(plan->total(), o.memory_budget);
     const int32_t asked = o.n_batch > 0 ? o.n_batch : kMaxBatch;
-    EXPECT_GE(plan->n_batch, std::min({plan->n_ctx, o.min_batch, asked}));
-    EXPECT_LE(plan->n_batch, std::min(plan->n_ctx, std::max(o.min_batch, kMaxBatch)));
-    EXPECT_GE(plan->n_batch, std::min(plan->n_ctx, plan->draft_batch));
-    EXPECT_GT(plan->logits_rows, plan->draft_max);
-    EXPECT_LE(plan->draft_max, plan->n_ctx / 2);
+    EXPECT_GE(plan->batch.n_batch, std::min({plan->context.n_ctx, o.min_batch, asked}));
+    EXPECT_LE(plan->batch.n_batch, std::min(plan->context.n_ctx, std::max(o.min_batch, kMaxBatch)));
+    EXPECT_GE(plan->batch.n_batch, std::min(plan->context.n_ctx, plan->batch.draft_batch));
+    EXPECT_GT(plan->batch.logits_rows, plan->batch.draft_max);
+    EXPECT_LE(plan->batch.draft_max, plan->context.n_ctx / 2);
     if (o.draft_max >= 0) {
-      EXPECT_EQ(plan->draft_max, std::min({o.draft_max, 31, (plan->n_ctx - 1) / 2}));
+      EXPECT_EQ(plan->batch.draft_max, std::min({o.draft_max, 31, (plan->context.n_ctx - 1) / 2}));
     } else {
-      EXPECT_GE(plan->draft_max, std::min(3, (plan->n_ctx - 1) / 2));
+      EXPECT_GE(plan->batch.draft_max, std::min(3, (plan->context.n_ctx - 1) / 2));
     }
-    EXPECT_EQ(plan->n_sessions, o.n_sessions);
+    EXPECT_EQ(plan->sessions.n_sessions, o.n_sessions);
     if (o.n_ctx > 0) {
-      EXPECT_EQ(plan->n_ctx, o.n_ctx);
+      EXPECT_EQ(plan->context.n_ctx, o.n_ctx);
     }
-    EXPECT_EQ(plan->kv, static_cast<uint64_t>(o.n_sessions) * plan->kv_shape.bytes());
+    EXPECT_EQ(plan->bytes.kv, static_cast<uint64_t>(o.n_sessions) * plan->kv.shape.bytes());
     if (o.n_checkpoints >= 0) {
-      EXPECT_EQ(plan->kv_shape.n_checkpoints, o.n_checkpoints);
-    } else if (plan->kv_shape.recurrent()) {
-      EXPECT_GE(plan->kv_shape.n_checkpoints,
-                std::min(2, (plan->n_ctx + kCheckpointEvery - 1) / kCheckpointEvery));
+      EXPECT_EQ(plan->kv.shape.n_checkpoints, o.n_checkpoints);
+    } else if (plan->kv.shape.recurrent()) {
+      EXPECT_GE(plan->kv.shape.n_checkpoints,
+                std::min(2, (plan->context.n_ctx + kCheckpointEvery - 1) / kCheckpointEvery));
     } else {
-      EXPECT_EQ(plan->kv_shape.n_checkpoints, 0);
+      EXPECT_EQ(plan->kv.shape.n_checkpoints, 0);
     }
     // A larger budget also works and keeps at least as much resident.
     o.memory_budget += 1 + random() % (1 << 22);
     const Result<MemoryPlan> more = plan_of(p, o);
     ASSERT_TRUE(more.ok()) << more.status().message();
-    EXPECT_GE(more->n_ctx, plan->n_ctx);
+    EXPECT_GE(more->context.n_ctx, plan->context.n_ctx);
   }
   EXPECT_GT(fit, 10);
 }
@@ -215,9 +215,9 @@ TEST(MemoryPlan, TheKvCacheTakesTheBytesOfItsType) {
     o.kv = *kv::parse_kv_types(type);
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << type << ": " << plan.status().message();
-    EXPECT_EQ(plan->kv, static_cast<uint64_t>(bytes)) << type;
-    EXPECT_EQ(kv_bytes(program, *plan, o.kv), plan->kv) << type;
-    EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
+    EXPECT_EQ(plan->bytes.kv, static_cast<uint64_t>(bytes)) << type;
+    EXPECT_EQ(kv_bytes(program, *plan, o.kv), plan->bytes.kv) << type;
+    EXPECT_EQ(kv::kv_types_name(plan->kv.types), type);
   }
   for (const char* wrong : {"", "q4", "q8_0,", ",", "q8_0,q4_0,q2", "F16"}) {
     EXPECT_EQ(kv::parse_kv_types(wrong).status().code(), Code::kInvalidArgument) << wrong;
@@ -236,14 +236,14 @@ TEST(MemoryPlan, TheBestFittingKvTypesAreChosen) {
     named.memory_budget = 0;
     const auto alone = plan_of(program, named);
     ASSERT_TRUE(alone.ok());
-    o.memory_budget = 4 * alone->kv;
+    o.memory_budget = 4 * alone->bytes.kv;
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
-    EXPECT_EQ(plan->n_ctx, o.n_ctx);
+    EXPECT_EQ(kv::kv_types_name(plan->kv.types), type);
+    EXPECT_EQ(plan->context.n_ctx, o.n_ctx);
   }
   o.memory_budget = 0;
-  EXPECT_TRUE(plan_of(program, o)->kv_types.f16());
+  EXPECT_TRUE(plan_of(program, o)->kv.types.f16());
 }
 
 // More precise types may fit in a quarter of the budget, while everything else leaves less.
@@ -252,13 +252,13 @@ TEST(MemoryPlan, AutomaticKvTypesNeverRefuseALargerBudget) {
   EngineOptions o;
   o.n_ctx = 2048;
   o.kv.automatic = true;
-  o.memory_budget = plan_of(program, o)->minimum;
+  o.memory_budget = plan_of(program, o)->budget.minimum;
   int types = 0;
   for (kv::KvTypes last; o.memory_budget < 64 << 20; o.memory_budget += 100'000) {
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << o.memory_budget << ": " << plan.status().message();
-    types += types == 0 || plan->kv_types.k != last.k ? 1 : 0;
-    last = plan->kv_types;
+    types += types == 0 || plan->kv.types.k != last.k ? 1 : 0;
+    last = plan->kv.types;
   }
   EXPECT_GT(types, 2);
 }
@@ -287,11 +287,11 @@ TEST(MemoryPlan, AllRowsOfLogitsFitOneBatch) {
   EngineOptions o;
   o.n_ctx = 1000;
   o.logits_rows = 200;
-  o.memory_budget = plan_of(program, o)->minimum;
-  EXPECT_EQ(plan_of(program, o)->n_batch, 200);
+  o.memory_budget = plan_of(program, o)->budget.minimum;
+  EXPECT_EQ(plan_of(program, o)->batch.n_batch, 200);
   o.n_batch = 50;  // as the caller wants
-  o.memory_budget = plan_of(program, o)->minimum;
-  EXPECT_EQ(plan_of(program, o)->n_batch, 50);
+  o.memory_budget = plan_of(program, o)->budget.minimum;
+  EXPECT_EQ(plan_of(program, o)->batch.n_batch, 50);
 }
 
 // The ring and the sinks, and no more for an endless text.
@@ -304,16 +304,16 @@ TEST(MemoryPlan, AWindowCacheHasItsExactSize) {
     o.kv_policy.capacity = size;
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    EXPECT_EQ(plan->kv, static_cast<uint64_t>(position * (size + kv::kDefaultSinks)));
-    EXPECT_EQ(plan->n_ctx, 1 << 20);
-    EXPECT_LE(plan->n_batch, size - plan->kv_plan.sinks - plan->kv_plan.window);
-    for (const kv::LayerShape& l : plan->kv_shape.layers) {
+    EXPECT_EQ(plan->bytes.kv, static_cast<uint64_t>(position * (size + kv::kDefaultSinks)));
+    EXPECT_EQ(plan->context.n_ctx, 1 << 20);
+    EXPECT_LE(plan->batch.n_batch, size - plan->kv.layout.sinks - plan->kv.layout.window);
+    for (const kv::LayerShape& l : plan->kv.shape.layers) {
       EXPECT_TRUE(l.evicts);
       EXPECT_EQ(l.capacity, size);
       EXPECT_GE(l.sinks + l.window, size * 3 / 4);
     }
     o.n_ctx = 5000;
-    EXPECT_EQ(plan_of(program, o)->n_ctx, 5000);
+    EXPECT_EQ(plan_of(program, o)->context.n_ctx, 5000);
   }
   EngineOptions o;
   o.kv_policy.window = true;
@@ -335,7 +335,7 @@ TEST(MemoryPlan, AHeavyHitterCacheHasItsExactSize) {
     const auto plan = plan_of(program, o);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     uint64_t bytes = 0;
-    for (const kv::LayerShape& l : plan->kv_shape.layers) {
+    for (const kv::LayerShape& l : plan->kv.shape.layers) {
       EXPECT_EQ(l.capacity + l.slots, size);
       EXPECT_GE(l.slots, size / 4);
       EXPECT_GE(l.capacity, size / 2);
@@ -348,9 +348,9 @@ TEST(MemoryPlan, AHeavyHitterCacheHasItsExactSize) {
       const int64_t head = int64_t{size} * (2 * 2 * l.dk + 4) + int64_t{8} * l.group * l.dk * 4;
       bytes += static_cast<uint64_t>(l.heads * head + 63) / 64 * 64;
     }
-    EXPECT_EQ(plan->kv, bytes);
-    EXPECT_EQ(plan->n_ctx, 1 << 20);
-    EXPECT_LE(plan->n_batch, plan->kv_plan.eviction.block);
+    EXPECT_EQ(plan->bytes.kv, bytes);
+    EXPECT_EQ(plan->context.n_ctx, 1 << 20);
+    EXPECT_LE(plan->batch.n_batch, plan->kv.layout.eviction.block);
   }
 }
 
@@ -359,7 +359,7 @@ TEST(MemoryPlan, LayersHaveTheCapacityTheyNeed) {
   o.n_ctx = 8000;
   const auto windows = plan_of(program_of("mistral", {.window = 100}), o);
   ASSERT_TRUE(windows.ok());
-  for (const kv::LayerShape& l : windows->kv_shape.layers) {
+  for (const kv::LayerShape& l : windows->kv.shape.layers) {
     EXPECT_EQ(l.window, 100);
     EXPECT_GE(l.capacity, 100 + 2 * kMaxBatch);
     EXPECT_LT(l.capacity, 2000);
@@ -367,13 +367,13 @@ TEST(MemoryPlan, LayersHaveTheCapacityTheyNeed) {
   }
   const auto states = plan_of(program_of("lfm2", {.conv = 3}), o);
   ASSERT_TRUE(states.ok());
-  EXPECT_TRUE(states->kv_shape.recurrent());
-  for (size_t i = 0; i < states->kv_shape.layers.size(); ++i) {
-    const kv::LayerShape& l = states->kv_shape.layers[i];
+  EXPECT_TRUE(states->kv.shape.recurrent());
+  for (size_t i = 0; i < states->kv.shape.layers.size(); ++i) {
+    const kv::LayerShape& l = states->kv.shape.layers[i];
     EXPECT_EQ(l.state, i % 2 == 0 ? 2 * 256 : 0);
     EXPECT_EQ(l.heads, i % 2 == 0 ? 0 : 2);
   }
-  EXPECT_EQ(states->kv_shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
+  EXPECT_EQ(states->kv.shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
 }
 
 // States are as large for one position as for thousands.
@@ -385,11 +385,11 @@ TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
   EngineOptions o;
   const auto whole = plan_of(p, o);
   ASSERT_TRUE(whole.ok());
-  o.memory_budget = whole->minimum;
-  ASSERT_GT(2 * whole->kv_shape.state_bytes(), o.memory_budget / 4);
+  o.memory_budget = whole->budget.minimum;
+  ASSERT_GT(2 * whole->kv.shape.state_bytes(), o.memory_budget / 4);
   const auto least = plan_of(p, o);
   ASSERT_TRUE(least.ok()) << least.status().message();
-  EXPECT_EQ(least->n_ctx, whole->n_ctx);
+  EXPECT_EQ(least->context.n_ctx, whole->context.n_ctx);
 }
 
 // The automatic context is the longest, in steps, whose KV cache takes a quarter of the budget, up
@@ -405,24 +405,24 @@ TEST(MemoryPlan, TheAutomaticContextHasAReason) {
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     return *plan;
   };
-  EXPECT_EQ(plan_of(8192, 0, 100).context_from, ContextFrom::kOption);
-  EXPECT_EQ(plan_of(8192, 8 << 20, 100).context_from, ContextFrom::kOption);
-  EXPECT_EQ(plan_of(8192, 0).context_from, ContextFrom::kDefault);
-  EXPECT_EQ(plan_of(8192, 0).n_ctx, kDefaultContext);
-  EXPECT_EQ(plan_of(1000, 0).context_from, ContextFrom::kModel);
-  EXPECT_EQ(plan_of(1000, 0).n_ctx, 1000);
+  EXPECT_EQ(plan_of(8192, 0, 100).context.from, ContextFrom::kOption);
+  EXPECT_EQ(plan_of(8192, 8 << 20, 100).context.from, ContextFrom::kOption);
+  EXPECT_EQ(plan_of(8192, 0).context.from, ContextFrom::kDefault);
+  EXPECT_EQ(plan_of(8192, 0).context.n_ctx, kDefaultContext);
+  EXPECT_EQ(plan_of(1000, 0).context.from, ContextFrom::kModel);
+  EXPECT_EQ(plan_of(1000, 0).context.n_ctx, 1000);
   int reduced = 0;
   for (uint64_t budget = 4 << 20; budget <= 16 << 20; budget += 1 << 18) {
     SCOPED_TRACE(budget);
     const MemoryPlan plan = plan_of(8192, budget);
-    const MemoryPlan longer = plan_of(8192, 0, plan.n_ctx + kMinContext);
-    EXPECT_LE(plan.kv, budget / 4);
-    if (plan.n_ctx == kDefaultContext) {
-      EXPECT_EQ(plan.context_from, ContextFrom::kDefault);
+    const MemoryPlan longer = plan_of(8192, 0, plan.context.n_ctx + kMinContext);
+    EXPECT_LE(plan.bytes.kv, budget / 4);
+    if (plan.context.n_ctx == kDefaultContext) {
+      EXPECT_EQ(plan.context.from, ContextFrom::kDefault);
     } else {
-      EXPECT_EQ(plan.context_from, ContextFrom::kBudget);
-      EXPECT_EQ(plan.n_ctx % kMinContext, 0);
-      EXPECT_GT(longer.kv, budget / 4);
+      EXPECT_EQ(plan.context.from, ContextFrom::kBudget);
+      EXPECT_EQ(plan.context.n_ctx % kMinContext, 0);
+      EXPECT_GT(longer.bytes.kv, budget / 4);
       ++reduced;
     }
   }
