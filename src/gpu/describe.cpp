@@ -158,7 +158,7 @@ Json mat_json(const model::Mat& m) {
 // A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's.
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
-  for (int i = 0; i < kv::LayerShape::kParts; ++i) head += l.part(i).total();
+  for (const kv::KvPart part : kv::kKvParts) head += l.part(part).total();
   return {{"heads", l.heads},       {"dk", l.dk},        {"dv", l.own_values()},
           {"capacity", l.capacity}, {"headBytes", head}, {"f16", !l.quantized() && !l.evicts},
           {"state", l.state}};

@@ -6,7 +6,7 @@ namespace {
 
 int64_t head_bytes(const LayerShape& l) {
   int64_t bytes = 0;
-  for (int i = 0; i < LayerShape::kParts; ++i) bytes += l.part(i).total();
+  for (const KvPart part : kKvParts) bytes += l.part(part).total();
   return bytes;
 }
 
@@ -35,17 +35,35 @@ int32_t LayerShape::apart(int32_t position) const {
   return slots > 0 ? std::min(slots, gone) : gone > 0 ? sinks : 0;
 }
 
-LayerShape::Part LayerShape::part(int i) const {
-  const KvType type = i % 2 == 0 ? k_type : v_type;
-  const int32_t n = i % 2 == 0 ? dk : own_values();
-  if (i == 7) return {1, observers, int64_t{group} * dk * int64_t{sizeof(float)}};
-  if (i == 6) return {1, slots > 0 ? slots + capacity : 0, sizeof(float)};
-  if (i >= 4) return {1, slots > 0 ? slots : sinks, kernels::kv_row_bytes(KvType::kF16, n)};
-  if (i >= 2)
-    return {1, kernels::kv_grouped(type) ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
-  const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;
-  return {positions, (capacity + positions - 1) / positions,
-          positions * kernels::kv_row_bytes(type, n)};
+LayerShape::Part LayerShape::part(KvPart part) const {
+  const auto ring = [this](KvType type, int32_t n) -> Part {
+    const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;
+    return {positions, (capacity + positions - 1) / positions,
+            positions * kernels::kv_row_bytes(type, n)};
+  };
+  const auto copies = [](int32_t positions, int32_t n) -> Part {
+    return {1, positions, kernels::kv_row_bytes(KvType::kF16, n)};
+  };
+  const int32_t kept = slots > 0 ? slots : sinks;
+  switch (part) {
+    case KvPart::kKeys:
+      return ring(k_type, dk);
+    case KvPart::kValues:
+      return ring(v_type, own_values());
+    case KvPart::kRecentKeys:
+      return copies(kernels::kv_grouped(k_type) ? recent : 0, dk);
+    case KvPart::kRecentValues:
+      return copies(kernels::kv_grouped(v_type) ? recent : 0, own_values());
+    case KvPart::kKeptKeys:
+      return copies(kept, dk);
+    case KvPart::kKeptValues:
+      return copies(kept, own_values());
+    case KvPart::kAttended:
+      return {1, slots > 0 ? slots + capacity : 0, sizeof(float)};
+    case KvPart::kObservers:
+      break;
+  }
+  return {1, observers, int64_t{group} * dk * int64_t{sizeof(float)}};
 }
 
 bool KvShape::recurrent() const {
@@ -77,10 +95,13 @@ uint64_t KvShape::bytes() const {
   return bytes;
 }
 
-uint8_t* KvCache::part(int32_t layer, int32_t head, int i) const {
+uint8_t* KvCache::part(int32_t layer, int32_t head, KvPart part) const {
   const LayerShape& l = this->layer(layer);
   int64_t at = head * head_bytes(l);
-  for (int before = 0; before < i; ++before) at += l.part(before).total();
+  for (const KvPart before : kKvParts) {
+    if (before == part) break;
+    at += l.part(before).total();
+  }
   return base_ + layout_->offset[static_cast<size_t>(layer)] + at;
 }
 

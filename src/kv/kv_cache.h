@@ -28,6 +28,21 @@ namespace sluice::kv {
 
 using kernels::KvType;
 
+// Storage of one head, in order.
+enum class KvPart : uint8_t {
+  kKeys,  // rings, as are the recent copies
+  kValues,
+  kRecentKeys,  // f16 copies, if the type is grouped
+  kRecentValues,
+  kKeptKeys,  // f16, outside the ring: sinks or heavy hitters
+  kKeptValues,
+  kAttended,   // heavy-hitter: f32 sums of attention, of kept positions and then the ring's
+  kObservers,  // heavy-hitter: f32 queries
+};
+inline constexpr KvPart kKvParts[] = {KvPart::kKeys,         KvPart::kValues,   KvPart::kRecentKeys,
+                                      KvPart::kRecentValues, KvPart::kKeptKeys, KvPart::kKeptValues,
+                                      KvPart::kAttended,     KvPart::kObservers};
+
 struct LayerShape {
   int32_t heads = 0;  // KV heads; 0: the layer has no attention
   int32_t dk = 0, dv = 0;
@@ -54,17 +69,13 @@ struct LayerShape {
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
   // Elements of a value that is stored separately from its key, per position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
-  // Storage of one head, part by part: 0 keys, 1 values, 2 and 3 their recent f16 copies, 4 and 5
-  // the keys and values outside the ring. Heavy-hitter layers add 6, f32 sums of attention
-  // the keys and values outside the ring. Heavy-hitter layers add 6, f32 sums of attention
-  // `bytes` bytes that hold `positions` positions. Parts 0 to 3 are rings.
+  // A part of one head's storage: `units` units of `bytes` bytes that hold `positions` positions.
   struct Part {
     int32_t positions = 1;  // of a unit
     int64_t units = 0, bytes = 0;
     [[nodiscard]] int64_t total() const { return units * bytes; }
   };
-  [[nodiscard]] Part part(int i) const;
-  static constexpr int kParts = 8;
+  [[nodiscard]] Part part(KvPart part) const;
 };
 
 struct KvShape {
@@ -92,35 +103,37 @@ class KvCache {
   [[nodiscard]] const LayerShape& layer(int32_t index) const {
     return layout_->shape.layers[static_cast<size_t>(index)];
   }
-  // Part i of one head: LayerShape::part.
-  [[nodiscard]] uint8_t* part(int32_t layer, int32_t head, int i) const;
+  [[nodiscard]] uint8_t* part(int32_t layer, int32_t head, KvPart part) const;
   // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). The stride of
   // values that lie in their keys is dk.
-  [[nodiscard]] uint8_t* keys(int32_t layer, int32_t head) const { return part(layer, head, 0); }
+  [[nodiscard]] uint8_t* keys(int32_t layer, int32_t head) const {
+    return part(layer, head, KvPart::kKeys);
+  }
   [[nodiscard]] uint8_t* values(int32_t layer, int32_t head) const {
-    return part(layer, head, values_part(layer, 0));
+    return part(layer, head, values_part(layer, KvPart::kKeys, KvPart::kValues));
   }
   // [recent][dk] and [recent][dv]; position p is at p % recent.
   [[nodiscard]] kernels::f16* recent_keys(int32_t layer, int32_t head) const {
-    return reinterpret_cast<kernels::f16*>(part(layer, head, 2));
+    return reinterpret_cast<kernels::f16*>(part(layer, head, KvPart::kRecentKeys));
   }
   [[nodiscard]] kernels::f16* recent_values(int32_t layer, int32_t head) const {
-    return reinterpret_cast<kernels::f16*>(part(layer, head, 3));
+    return reinterpret_cast<kernels::f16*>(part(layer, head, KvPart::kRecentValues));
   }
   // [sinks][dk] and [sinks][dv], or [slots][…] under "heavy-hitter".
-  [[nodiscard]] kernels::f16* first_keys(int32_t layer, int32_t head) const {
-    return reinterpret_cast<kernels::f16*>(part(layer, head, 4));
+  [[nodiscard]] kernels::f16* kept_keys(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(part(layer, head, KvPart::kKeptKeys));
   }
-  [[nodiscard]] kernels::f16* first_values(int32_t layer, int32_t head) const {
-    return reinterpret_cast<kernels::f16*>(part(layer, head, values_part(layer, 4)));
+  [[nodiscard]] kernels::f16* kept_values(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(
+        part(layer, head, values_part(layer, KvPart::kKeptKeys, KvPart::kKeptValues)));
   }
   // Heavy-hitter layers: [slots + capacity] sums of attention, and [group][dk] of one observer.
   [[nodiscard]] float* attended(int32_t layer, int32_t head) const {
-    return reinterpret_cast<float*>(part(layer, head, 6));
+    return reinterpret_cast<float*>(part(layer, head, KvPart::kAttended));
   }
   [[nodiscard]] float* observer(int32_t layer, int32_t head, int32_t index) const {
-    return reinterpret_cast<float*>(part(layer, head, 7) +
-                                    index * this->layer(layer).part(7).bytes);
+    return reinterpret_cast<float*>(part(layer, head, KvPart::kObservers) +
+                                    index * this->layer(layer).part(KvPart::kObservers).bytes);
   }
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
     return position % this->layer(layer).capacity;
@@ -131,8 +144,8 @@ class KvCache {
 
  private:
   friend class KvPool;
-  [[nodiscard]] int values_part(int32_t layer, int keys) const {
-    return this->layer(layer).values_in_keys ? keys : keys + 1;
+  [[nodiscard]] KvPart values_part(int32_t layer, KvPart keys, KvPart values) const {
+    return this->layer(layer).values_in_keys ? keys : values;
   }
   struct Layout {
     KvShape shape;

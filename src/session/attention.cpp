@@ -36,8 +36,8 @@ void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att
       store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
                    cache.recent_keys(att.cache, h));
       if (layer.slots == 0 && first_ + t < layer.sinks) {
-        kernels::f16* const values = cache.first_values(att.cache, h) + int64_t{first_ + t} * dv;
-        kernels::f16* const keys = cache.first_keys(att.cache, h) + int64_t{first_ + t} * dk;
+        kernels::f16* const values = cache.kept_values(att.cache, h) + int64_t{first_ + t} * dv;
+        kernels::f16* const keys = cache.kept_keys(att.cache, h) + int64_t{first_ + t} * dk;
         if (!att.values_in_keys) engine_.table().f32_to_f16(v + h * dv, dv, values);
         engine_.table().f32_to_f16(k + h * dk, dk, keys);
       }
@@ -266,8 +266,8 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
     s.end[r] = layer.slots > 0 ? layer.apart(first_ + t) : layer.sinks;
     s.position[r] = layer.sinks + layer.window - 1;
   }
-  a.k = cache.first_keys(op.att.cache, head);
-  a.v = cache.first_values(op.att.cache, head);
+  a.k = cache.kept_keys(op.att.cache, head);
+  a.v = cache.kept_values(op.att.cache, head);
   a.k_type = a.v_type = kernels::KvType::kF16;
   a.recent_size = 0;
   a.q = s.turned + static_cast<int64_t>(from) * a.dk;

@@ -121,7 +121,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
     const int32_t at = place(i), c = at - layer.slots;
     const bool inside = c >= own && c < own + block;
     const int32_t n = inside ? std::clamp(seen - c, 0, chunk) : chunk;
-    a.k = cache.first_keys(op.att.cache, head) + int64_t{at} * dk;
+    a.k = cache.kept_keys(op.att.cache, head) + int64_t{at} * dk;
     if (c >= 0) a.k = ring + c * kernels::kv_row_bytes(type, dk);
     a.k_type = c < 0 ? kernels::KvType::kF16 : type;
     a.q = c < 0 ? s.turned : q;
@@ -202,11 +202,11 @@ void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s
     widen(op, head, from, /*key=*/true, s);
     turn(op, s.turned, i + 1);
     engine_.table().f32_to_f16(s.turned, dk,
-                               cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
+                               cache.kept_keys(op.att.cache, head) + int64_t{to} * dk);
     if (dv == 0) continue;
     widen(op, head, from, /*key=*/false, s);
     engine_.table().f32_to_f16(s.turned, dv,
-                               cache.first_values(op.att.cache, head) + int64_t{to} * dv);
+                               cache.kept_values(op.att.cache, head) + int64_t{to} * dv);
   }
 }
 

@@ -90,11 +90,13 @@ struct StateForm {
       const int32_t layer = static_cast<int32_t>(i);
       const kv::LayerShape& l = t.cache_.layer(layer);
       for (int32_t head = 0; head < l.heads; ++head) {
-        for (int p = 0; p < kv::LayerShape::kParts; ++p) {
+        for (const kv::KvPart p : kv::kKvParts) {
           const kv::LayerShape::Part part = l.part(p);
           const int64_t group = position - position % kernels::kKvGroup;
-          const int64_t from = p < 2 ? first[i] : p < 4 ? group : 0;
-          const int64_t to = p < 4 ? position : units_apart(l, p, first[i]);
+          const bool ring = p < kv::KvPart::kRecentKeys,
+                     recent = !ring && p < kv::KvPart::kKeptKeys;
+          const int64_t from = ring ? first[i] : recent ? group : 0;
+          const int64_t to = ring || recent ? position : units_kept(l, p, first[i]);
           visit_units(part, t.cache_.part(layer, head, p), from / part.positions,
                       to / part.positions, segment);
         }
@@ -110,12 +112,12 @@ struct StateForm {
   }
 
  private:
-  // Units of parts 4 to 7: what is kept outside the ring.
-  [[nodiscard]] int64_t units_apart(const kv::LayerShape& l, int p, uint32_t gone) const {
+  // Units of the parts that are kept outside the rings.
+  [[nodiscard]] int64_t units_kept(const kv::LayerShape& l, kv::KvPart p, uint32_t gone) const {
     const int32_t position = static_cast<int32_t>(header.position);
     if (l.slots == 0) return std::min(position, l.sinks);
-    if (p < 6) return std::min<int64_t>(gone, l.slots);
-    if (p == 6) return gone > 0 ? l.part(p).units : 0;
+    if (p < kv::KvPart::kAttended) return std::min<int64_t>(gone, l.slots);
+    if (p == kv::KvPart::kAttended) return gone > 0 ? l.part(p).units : 0;
     // A block that is still to be evicted needs all observers of the previous block.
     const bool leaves = static_cast<int32_t>(gone) < l.seen_from(position);
     return leaves ? l.observers : position % l.eviction.block / l.observer_stride();
