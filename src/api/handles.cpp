@@ -79,7 +79,7 @@ Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts)
   info.n_layer = static_cast<int32_t>(program.hp.n_layer);
   info.n_embd = program.embed_tail.width;
   info.n_scores = program.rank_tail.width;
-  info.can_generate = program.hp.causal && program.head >= 0 ? 1 : 0;
+  info.can_generate = program.hp.attention.causal && program.head >= 0 ? 1 : 0;
   info.bos = engine.tokenizer().bos();
   info.eos = engine.tokenizer().eos();
   note_work(nullptr, false);

@@ -77,7 +77,7 @@ class Analysis {
 
   // False if early exit is not possible in this model.
   [[nodiscard]] bool find() {
-    if (!p_.hp.causal || p_.decoder > 0 || p_.head < 0) return false;
+    if (!p_.hp.attention.causal || p_.decoder > 0 || p_.head < 0) return false;
     if (!std::all_of(p_.ops.begin(), p_.ops.end(), [this](const Op& op) { return stays(op); })) {
       return false;
     }

@@ -100,7 +100,7 @@ const model::Op* plain_head(const model::Program& p) {
     const model::MatPart& part = product->all[0];
     const bool plain = product->n_parts == 1 && part.mat == p.head && part.bias < 0 &&
                        part.factor < 0 && !product->add && product->scale > 0;
-    return plain && p.hp.causal ? &op : nullptr;
+    return plain && p.hp.attention.causal ? &op : nullptr;
   }
   return nullptr;
 }

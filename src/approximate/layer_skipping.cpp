@@ -10,7 +10,7 @@ namespace sluice::approximate {
 
 std::vector<int32_t> skippable_layers(const model::Program& p) {
   std::vector<int32_t> out;
-  if (!p.hp.causal || p.decoder > 0) return out;
+  if (!p.hp.attention.causal || p.decoder > 0) return out;
   for (int32_t layer = 2; layer + 2 < p.hp.n_layer; ++layer) {
     const bool read = std::any_of(p.ops.begin(), p.ops.end(), [layer](const model::Op& op) {
       const auto* attention = op.get<model::AttentionOp>();

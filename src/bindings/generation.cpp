@@ -146,7 +146,7 @@ std::string EngineBinding::embed_info() const {
   put(out, "dimensions", program.embed_tail.width);
   put(out, "scores", program.rank_tail.width);
   put(out, "contextLength", engine_->plan().context.n_ctx);
-  put_flag(out, "causal", program.hp.causal);
+  put_flag(out, "causal", program.hp.attention.causal);
   return to_text(out);
 }
 

@@ -137,9 +137,9 @@ ollama::ModelFacts facts_of(const Described& described, const session::Engine& e
   out.n_layer = hp.n_layer;
   out.n_embd = hp.n_embd;
   out.n_vocab = hp.n_vocab;
-  out.n_head = hp.n_head;
-  out.n_head_kv = hp.n_head_kv;
-  out.completes = hp.causal && program.head >= 0;
+  out.n_head = hp.attention.n_head;
+  out.n_head_kv = hp.attention.n_head_kv;
+  out.completes = hp.attention.causal && program.head >= 0;
   out.embeds = out.embeds && program.rank_tail.width == 0;  // not a reranker
   endpoints::find_abilities(
       infill.usable(), chat_template == nullptr ? "" : chat_template->source(/*with_tools=*/true),

@@ -83,7 +83,7 @@ int logits(const LogitsOptions& options) {
     const size_t before = at == source ? source : 0;  // run with the first decoder tokens
     // Bidirectional models run all tokens again for each block of rows.
     status =
-        engine.program().hp.causal
+        engine.program().hp.attention.causal
             ? (*session)->begin({tokens->data() + at - before, before + n},
                                 session::Wanted::kAllLogits)
             : (*session)->begin_rows(*tokens, static_cast<int32_t>(at), static_cast<int32_t>(n));

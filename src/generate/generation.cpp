@@ -169,7 +169,7 @@ Status Generation::Impl::constrain() {
 Status Generation::Impl::start(std::span<const Token> prompt) {
   const model::Program& program = session.engine().program();
   std::vector<Token> framed;
-  if (program.decoder > 0) prompt = framed = as_source(prompt, program.hp.decoder_start);
+  if (program.decoder > 0) prompt = framed = as_source(prompt, program.hp.encoder.decoder_start);
   Result<int32_t> kept = session.sync(prompt);
   if (!kept.ok()) return kept.status();
   if (!options.reuse_prefix && *kept > 0) {  // a prompt that sync() accepted can start at 0, too
@@ -481,7 +481,7 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
                                                       const Options& options) {
   SLUICE_RETURN_IF_ERROR(validate(options));
   const model::HParams& hp = session.engine().program().hp;
-  if (!hp.causal) {
+  if (!hp.attention.causal) {
     return error(Code::kInvalidArgument,
                  "a \"%s\" model has bidirectional attention: it cannot generate text",
                  hp.arch.c_str());

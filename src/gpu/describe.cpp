@@ -182,7 +182,7 @@ std::string GpuExecutor::describe() const {
       {"checkpointEvery", session::kCheckpointEvery},
       {"nVocab", p.hp.n_vocab},
       {"nEmbd", p.hp.n_embd},
-      {"normEps", p.hp.norm_eps},
+      {"normEps", p.hp.norm.eps},
       {"bidirectional", plan.kv.shape.bidirectional},
       {"pool", p.pool},
       {"head", p.head},

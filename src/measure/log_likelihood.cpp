@@ -108,7 +108,7 @@ Result<Scored> score_text(LogLikelihood scoring) {
   engine.logits_rows = engine.memory_budget > 0 ? 1 : kRowsPerPass;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(scoring.model, scoring.load);
   if (!model.ok()) return model.status();
-  if (!(*model)->engine().program().hp.causal) {
+  if (!(*model)->engine().program().hp.attention.causal) {
     return error(Code::kInvalidArgument,
                  "cannot score text with this model: its attention is bidirectional, so each "
                  "position sees what follows it");

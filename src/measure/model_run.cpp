@@ -26,7 +26,7 @@ Result<std::unique_ptr<ModelRun>> ModelRun::open(const std::string& source,
   if (!model.ok()) return model.status();
   out->model_ = std::move(*model);
   const model::Program& program = out->engine().program();
-  if (!program.hp.causal || program.decoder > 0) {
+  if (!program.hp.attention.causal || program.decoder > 0) {
     return error(Code::kInvalidArgument,
                  "only models that generate text token by token can be "
                  "compared; \"%s\" is not one",

@@ -33,8 +33,8 @@ int32_t window_of(const gguf::Header& header) {
 }
 
 double work_between(const model::Program& program, int32_t first, int32_t end) {
-  const double experts = static_cast<double>(program.hp.n_expert_used) /
-                         static_cast<double>(std::max<int64_t>(1, program.hp.n_expert));
+  const double experts = static_cast<double>(program.hp.moe.n_expert_used) /
+                         static_cast<double>(std::max<int64_t>(1, program.hp.moe.n_expert));
   double sum = 0;
   for (const model::Mat& m : program.mats) {
     if (m.layer < first || m.layer >= end) continue;

@@ -91,7 +91,7 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
   int32_t weight = -1, bias = -1;
   if (name != nullptr) {
     const bool bare = !has(layer, name) && has(layer, name, "");  // as in PLaMo's files
-    weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm_offset);
+    weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm.offset);
     bias = vec(layer, name, n, true, ".bias");
   }
   op(layer, in, out, n, NormOp{.weight = weight, .bias = bias, .kind = kind});
@@ -142,7 +142,7 @@ void Builder::scale(int64_t layer, Buf in, Buf out, int64_t n, float by) {
 Op& Builder::norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
                      int64_t heads) {
   const int32_t weight =
-      name == nullptr ? -1 : vec(layer, name, n, false, ".weight", hp().norm_offset);
+      name == nullptr ? -1 : vec(layer, name, n, false, ".weight", hp().norm.offset);
   widen(in.buf, in.col + n * heads);
   widen(out.buf, out.col + n * heads);
   return op(layer, in.place(), out.place(), n,
@@ -197,9 +197,9 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   }
   mark("ffn_gate", "MUL_MAT", layer, Buf::kGateUp, 0, n_ff);
   mark("ffn_up", "MUL_MAT", layer, Buf::kGateUp, n_ff, n_ff);
-  if (!hp().ffn_sparsity.empty() && std::isfinite(hp().ffn_sparsity[static_cast<size_t>(layer)])) {
+  if (!hp().ffn.sparsity.empty() && std::isfinite(hp().ffn.sparsity[static_cast<size_t>(layer)])) {
     op(layer, Buf::kGateUp, Buf::kGateUp, n_ff,
-       SparsifyOp{hp().ffn_sparsity[static_cast<size_t>(layer)]});
+       SparsifyOp{hp().ffn.sparsity[static_cast<size_t>(layer)]});
   }
   activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
@@ -228,7 +228,7 @@ void Builder::plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
 
 void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
   ActivateOp activation{act};
-  if (act == Activation::kXielu) activation.xielu = hp().xielu[static_cast<size_t>(layer)];
+  if (act == Activation::kXielu) activation.xielu = hp().ffn.xielu[static_cast<size_t>(layer)];
   op(layer, Buf::kGateUp, Buf::kGateUp, n_ff, activation);
   if (has(layer, "ffn_sub_norm")) {
     norm(layer, "ffn_sub_norm", Buf::kGateUp, Buf::kGateUp, NormKind::kRms, nullptr, n_ff);
@@ -243,9 +243,9 @@ void Builder::head(NormKind kind, const char* norm_name) {
                header_.find_tensor(gguf::kEmbeddingRest) == nullptr);
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
-  matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().logit_scale);
-  if (hp().final_softcap != 0) {
-    op(-1, Buf::kLogits, Buf::kLogits, hp().n_vocab, SoftCapOp{hp().final_softcap});
+  matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().scales.logit);
+  if (hp().scales.logit_softcap != 0) {
+    op(-1, Buf::kLogits, Buf::kLogits, hp().n_vocab, SoftCapOp{hp().scales.logit_softcap});
   }
   mark("result_output", "MUL_MAT", -1, Buf::kLogits, 0, hp().n_vocab);
 }

@@ -144,7 +144,7 @@ class Builder {
   void begin_decoder();
   // Attention scores are not scaled.
   void unscaled_scores() {
-    if (p.hp.attn_scale == 0) p.hp.attn_scale = 1;
+    if (p.hp.attention.scale == 0) p.hp.attention.scale = 1;
   }
   // Adds distance buckets for AttentionOp::relative and returns their index.
   int32_t add_buckets(bool both_ways);
@@ -165,7 +165,7 @@ class Builder {
   // without spec.add.
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // Sets what logits are divided by, if the family fixes it.
-  void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
+  void set_logit_scale(float scale) { p.hp.scales.logit = scale; }
   // Final norm of the wanted rows, output head (tied if absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
   // For a model without logits: the final norm, unless kH already is the result.

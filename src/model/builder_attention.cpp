@@ -68,7 +68,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
     const int64_t weights = by_head ? side.heads * dk : n;
     const int32_t w =
-        vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
+        vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm.offset);
     const int32_t bias = spec.qk_norm_wide ? vec(layer, side.name, n, true, ".bias") : -1;
     const int64_t heads = spec.qk_norm_wide ? 1 : side.heads;
     const Place at{Buf::kQkv, static_cast<int32_t>(side.col)};
@@ -86,11 +86,11 @@ AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec
   AttentionShape att;
   att.heads = static_cast<int32_t>(hp().heads(layer));
   att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
-  att.dk = static_cast<int32_t>(spec.dk > 0 ? spec.dk : hp().head_dim_k);
-  att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().head_dim_v);
+  att.dk = static_cast<int32_t>(spec.dk > 0 ? spec.dk : hp().attention.head_dim_k);
+  att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().attention.head_dim_v);
   att.cache = spec.cache >= 0 ? spec.cache : static_cast<int32_t>(layer);
-  if (!hp().causal) att.cache = 0;
-  att.causal = hp().causal && !spec.whole;
+  if (!hp().attention.causal) att.cache = 0;
+  att.causal = hp().attention.causal && !spec.whole;
   return att;
 }
 
@@ -107,8 +107,9 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                static_cast<long long>(layer), att.cache));
   }
   qkv(layer, spec, att);
-  if (hp().clamp_qkv > 0) {
-    op(layer, Buf::kQkv, Buf::kQkv, att.values() + att.kv_heads * att.dv, ClampOp{hp().clamp_qkv});
+  if (hp().attention.clamp_qkv > 0) {
+    op(layer, Buf::kQkv, Buf::kQkv, att.values() + att.kv_heads * att.dv,
+       ClampOp{hp().attention.clamp_qkv});
   }
   const bool norms =
       spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
@@ -117,7 +118,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     norm_at(layer, nullptr, {Buf::kQkv, att.values()}, {Buf::kQkv, att.values()}, att.dv,
             att.kv_heads);
   }
-  if (spec.temperature && hp().temperature_scale != 0) temperature(layer, att);
+  if (spec.temperature && hp().temperature.scale != 0) temperature(layer, att);
   if (spec.rope >= 0) {
     rotate(layer, spec.rope, att);
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
@@ -146,8 +147,8 @@ void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionSh
                  .relative_bias = spec.relative_bias,
                  .relative = spec.relative,
                  .att = att,
-                 .scale = hp().attn_scale,
-                 .softcap = hp().attn_softcap,
+                 .scale = hp().attention.scale,
+                 .softcap = hp().attention.softcap,
                  .alibi = spec.alibi,
                  .window = spec.window,
                  .chunked = spec.chunked,

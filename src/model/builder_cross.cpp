@@ -12,7 +12,7 @@ namespace sluice::model {
 // logarithm of the distance (https://arxiv.org/abs/1910.10683, 2.1). With `both_ways`, keys after
 // the query use the second half of all buckets; otherwise they count as distance 0.
 int32_t Builder::add_buckets(bool both_ways) {
-  const auto all = static_cast<int32_t>(hp().n_relative_buckets);
+  const auto all = static_cast<int32_t>(hp().attention.n_relative_buckets);
   const int32_t n = both_ways ? all / 2 : all, exact = n / 2;
   constexpr int32_t kReach = kernels::kRelativeReach;
   const float span = std::log(static_cast<float>(kReach) / static_cast<float>(exact));
@@ -49,7 +49,7 @@ void Builder::cross_attention(int64_t layer) {
   const AttentionShape att = attention_shape(layer, {});
   const int32_t q = mat(layer, "cross_attn_q", att.keys(), hp().n_embd);
   matmul(layer, Buf::kH, Buf::kQkv, {{q, -1, 0}});
-  op(layer, Buf::kQkv, Buf::kAtt, 0, CrossOp{att, hp().attn_scale, hp().attn_softcap});
+  op(layer, Buf::kQkv, Buf::kAtt, 0, CrossOp{att, hp().attention.scale, hp().attention.softcap});
 }
 
 }  // namespace sluice::model

@@ -10,7 +10,7 @@ namespace sluice::model {
 
 // Queries [n_head][dk] in `out`, through q_lora_rank values if the model has them.
 void Builder::latent_queries(int64_t layer, Buf out, int64_t dk) {
-  const int64_t rank = hp().q_lora_rank, n = hp().n_head * dk;
+  const int64_t rank = hp().mla.q_lora_rank, n = hp().attention.n_head * dk;
   if (rank == 0 || has(layer, "attn_q")) {
     const int32_t q = mat(layer, "attn_q", n, hp().n_embd);
     matmul(layer, Buf::kH, out, {{q, -1, 0}});
@@ -25,8 +25,9 @@ void Builder::latent_queries(int64_t layer, Buf out, int64_t dk) {
 
 // One key head: [vector | rotated]. The vector is also its value.
 void Builder::absorbed_attention(int64_t layer, int32_t rope) {
-  const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
-  const int64_t dk = hp().head_dim_k_mla, dv = hp().head_dim_v_mla, plain = dk - n_rot;
+  const int64_t heads = hp().attention.n_head, rank = hp().mla.kv_lora_rank,
+                n_rot = hp().rope.n_rot;
+  const int64_t dk = hp().mla.head_dim_k, dv = hp().mla.head_dim_v, plain = dk - n_rot;
   AttentionShape att;
   att.heads = static_cast<int32_t>(heads);
   att.kv_heads = 1;
@@ -40,7 +41,7 @@ void Builder::absorbed_attention(int64_t layer, int32_t rope) {
   norm_at(layer, "attn_kv_a_norm", {Buf::kQkv, att.keys()}, {Buf::kQkv, att.keys()}, rank);
   head_matmul(layer, "attn_k_b", {Buf::kGateUp, 0, dk}, {Buf::kQkv, 0, att.dk}, rank, plain, heads);
   copy(layer, {Buf::kGateUp, plain, dk}, {Buf::kQkv, rank, att.dk}, n_rot, heads);
-  if (hp().temperature_scale != 0) temperature(layer, att);
+  if (hp().temperature.scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, rank);
   attend(layer, {.rope = rope}, att, rank);
   head_matmul(layer, "attn_v_b", {Buf::kAtt, 0, rank}, {Buf::kGateUp, 0, dv}, dv, rank, heads);
@@ -49,11 +50,12 @@ void Builder::absorbed_attention(int64_t layer, int32_t rope) {
 
 // Keys [plain | rotated], with the same rotated part for all heads, and values.
 void Builder::expanded_attention(int64_t layer, int32_t rope) {
-  const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
+  const int64_t heads = hp().attention.n_head, rank = hp().mla.kv_lora_rank,
+                n_rot = hp().rope.n_rot;
   AttentionShape att;
   att.heads = att.kv_heads = static_cast<int32_t>(heads);
-  att.dk = static_cast<int32_t>(hp().head_dim_k);
-  att.dv = static_cast<int32_t>(hp().head_dim_v);
+  att.dk = static_cast<int32_t>(hp().attention.head_dim_k);
+  att.dv = static_cast<int32_t>(hp().attention.head_dim_v);
   att.cache = static_cast<int32_t>(layer);
   const int64_t plain = att.dk - n_rot, both = plain + att.dv;
   latent_queries(layer, Buf::kQkv, att.dk);
@@ -65,13 +67,13 @@ void Builder::expanded_attention(int64_t layer, int32_t rope) {
   copy(layer, {Buf::kAtt, 0, both}, {Buf::kQkv, att.keys(), att.dk}, plain, heads);
   copy(layer, {Buf::kGateUp, rank, 0}, {Buf::kQkv, att.keys() + plain, att.dk}, n_rot, heads);
   copy(layer, {Buf::kAtt, plain, both}, {Buf::kQkv, att.values(), att.dv}, att.dv, heads);
-  if (hp().temperature_scale != 0) temperature(layer, att);
+  if (hp().temperature.scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, plain);
   attend(layer, {.rope = rope}, att, plain);
 }
 
 Buf Builder::latent_attention(int64_t layer, int32_t rope, float score_scale) {
-  const bool absorbed = hp().head_dim_k_mla > 0;
+  const bool absorbed = hp().mla.head_dim_k > 0;
   const size_t first = p.ops.size();
   if (absorbed) {
     absorbed_attention(layer, rope);

@@ -11,14 +11,14 @@ MoeSpec Builder::moe_spec(Gating gating, bool normalize) const {
                                Gating::kSoftmaxChosen};
   static_assert(std::size(kByKey) == kMaxExpertGating + 1);
   MoeSpec spec;
-  spec.gating = hp().expert_gating == 0 ? gating : kByKey[hp().expert_gating];
-  spec.normalize = hp().expert_weights_norm < 0 ? normalize : hp().expert_weights_norm != 0;
-  if (hp().expert_weights_scale != 0) spec.weights_scale = hp().expert_weights_scale;
+  spec.gating = hp().moe.gating == 0 ? gating : kByKey[hp().moe.gating];
+  spec.normalize = hp().moe.weights_norm < 0 ? normalize : hp().moe.weights_norm != 0;
+  if (hp().moe.weights_scale != 0) spec.weights_scale = hp().moe.weights_scale;
   return spec;
 }
 
 void Builder::route(int64_t layer, const MoeSpec& spec) {
-  const int64_t n_expert = hp().n_expert;
+  const int64_t n_expert = hp().moe.n_expert;
   if (n_expert == 0) {
     fail(error(Code::kBadHeader,
                "layer %lld has a router, but the metadata says there are no experts",
@@ -90,21 +90,21 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   if (!spec.routed) route(layer, spec);
   if (!status_.ok()) return;
   Moe moe;
-  moe.n_expert = static_cast<int32_t>(hp().n_expert);
-  moe.n_used = static_cast<int32_t>(hp().n_expert_used);
-  moe.n_ff = static_cast<int32_t>(spec.n_ff > 0 ? spec.n_ff : hp().n_ff_expert);
+  moe.n_expert = static_cast<int32_t>(hp().moe.n_expert);
+  moe.n_used = static_cast<int32_t>(hp().moe.n_expert_used);
+  moe.n_ff = static_cast<int32_t>(spec.n_ff > 0 ? spec.n_ff : hp().moe.n_ff_expert);
   moe.shared_by = static_cast<int32_t>(spec.shared_by);
-  moe.n_group = static_cast<int32_t>(hp().n_expert_group);
-  moe.n_group_used = static_cast<int32_t>(hp().n_expert_group_used);
+  moe.n_group = static_cast<int32_t>(hp().moe.n_group);
+  moe.n_group_used = static_cast<int32_t>(hp().moe.n_group_used);
   moe.gating = spec.gating;
   moe.normalize = spec.normalize;
   moe.weights_scale = spec.weights_scale;
   moe.weigh_input = spec.weigh_input;
   moe.act = spec.act;
-  moe.choice_bias = vec(layer, "exp_probs_b", hp().n_expert, true, ".bias");
+  moe.choice_bias = vec(layer, "exp_probs_b", hp().moe.n_expert, true, ".bias");
   widen(Buf::kGateUp, 2 * int64_t{moe.n_ff});
   widen(out, hp().n_embd);
-  expert_matrices(layer, moe, spec.kind, hp().n_expert / spec.shared_by);
+  expert_matrices(layer, moe, spec.kind, hp().moe.n_expert / spec.shared_by);
   p.moes.push_back(std::move(moe));
   op(layer, spec.in, out, hp().n_embd,
      MoeOp{static_cast<int32_t>(p.moes.size()) - 1, spec.add, spec.scale});

@@ -68,7 +68,7 @@ void Builder::rank_tail() {
   p.rank_tail.width = static_cast<int32_t>(rows);
   // The row that has seen the whole input; ModernBERT's heads read the mean.
   p.rank_pooling = hp().arch == "modern-bert" ? Pooling::kMean
-                   : hp().causal              ? Pooling::kLast
+                   : hp().attention.causal    ? Pooling::kLast
                                               : Pooling::kCls;
   p.rank_softmax = hp().arch == "qwen3" && rows > 1;
 }

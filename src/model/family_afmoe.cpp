@@ -11,7 +11,7 @@ namespace {
 // The gate has the same input as attention; it is kept in kGateUp until attention is done.
 void gated_attention(Builder& b, int64_t layer, const AttentionSpec& attention) {
   const HParams& hp = b.hp();
-  const int64_t width = hp.n_head * hp.head_dim_v;
+  const int64_t width = hp.attention.n_head * hp.attention.head_dim_v;
   const int32_t gate = b.mat(layer, "attn_gate", width, hp.n_embd);
   b.matmul(layer, Buf::kH, Buf::kGateUp, {{gate, -1, 0}});
   b.attention(layer, attention);
@@ -23,7 +23,7 @@ void gated_attention(Builder& b, int64_t layer, const AttentionSpec& attention) 
 
 void build_afmoe(Builder& b) {
   const HParams& hp = b.hp();
-  const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : 4;
+  const int64_t period = hp.window.pattern > 0 ? hp.window.pattern : 4;
   const int32_t rope = b.add_rope(hp.rope);
   MoeSpec moe = b.moe_spec(Gating::kSigmoid, false);
   moe.add = false;
@@ -33,7 +33,7 @@ void build_afmoe(Builder& b) {
     const bool global = (layer + 1) % period == 0;
     AttentionSpec attention;
     attention.rope = global ? -1 : rope;
-    attention.window = global ? 0 : static_cast<int32_t>(hp.sliding_window);
+    attention.window = global ? 0 : static_cast<int32_t>(hp.window.size);
     attention.qk_norm = true;
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     gated_attention(b, layer, attention);

@@ -60,19 +60,19 @@ void build_modern_bert(Builder& b) {
   const HParams& hp = b.hp();
   const int32_t rope = b.add_rope(hp.rope);
   RopeHParams local_hp = hp.rope;
-  local_hp.freq_base = hp.freq_base_swa;
+  local_hp.freq_base = hp.window.freq_base;
   const int32_t local_rope = b.add_rope(local_hp);
 
   b.embed(1);
   b.norm(-1, "token_embd_norm", Buf::kX, Buf::kX, NormKind::kLayer, "inp_norm");
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : 3;
-    const bool listed = !hp.local_layers.empty();
-    const bool local = listed ? hp.local_layers[static_cast<size_t>(layer)] != 0
-                              : hp.sliding_window > 0 && layer % period != 0;
+    const int64_t period = hp.window.pattern > 0 ? hp.window.pattern : 3;
+    const bool listed = !hp.window.local_layers.empty();
+    const bool local = listed ? hp.window.local_layers[static_cast<size_t>(layer)] != 0
+                              : hp.window.size > 0 && layer % period != 0;
     AttentionSpec attention;
     attention.rope = local ? local_rope : rope;
-    attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.window = local ? static_cast<int32_t>(hp.window.size) : 0;
     if (layer == 0 && !b.has(0, "attn_norm")) {
       b.copy(layer, {Buf::kX}, {Buf::kH}, hp.n_embd);  // embeddings are already normed
     } else {

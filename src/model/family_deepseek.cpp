@@ -20,7 +20,7 @@ struct Yarn {
 Yarn yarn(const HParams& hp) {
   Yarn out;
   out.rope = hp.rope;
-  const int64_t dk = hp.head_dim_k_mla > 0 ? hp.head_dim_k_mla : hp.head_dim_k;
+  const int64_t dk = hp.mla.head_dim_k > 0 ? hp.mla.head_dim_k : hp.attention.head_dim_k;
   const bool scaled = hp.rope.scaling == RopeScaling::kYarn && hp.rope.freq_scale < 1;
   const double growth = scaled ? 0.1 * std::log(1 / static_cast<double>(hp.rope.freq_scale)) : 0;
   const double all = 10 * static_cast<double>(hp.rope.log_multiplier);

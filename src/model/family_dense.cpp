@@ -118,7 +118,7 @@ Positions positions_of(const Row& row, const HParams& hp) {
 }
 
 Activation activation_of(Builder& b, const Row& row) {
-  const std::string& named = b.hp().hidden_activation;
+  const std::string& named = b.hp().ffn.hidden_activation;
   if (named == "relu2") return Activation::kReluSquaredMul;
   if (!named.empty() && named != "silu") {
     b.fail(error(Code::kUnsupportedArchitecture, "%s.hidden_activation \"%.64s\" is not supported",
@@ -128,9 +128,9 @@ Activation activation_of(Builder& b, const Row& row) {
 }
 
 bool is_local(const Row& row, const HParams& hp, int64_t layer) {
-  if (hp.sliding_window == 0 || row.ignores_window) return false;
-  if (!hp.local_of.empty()) return hp.local_of[static_cast<size_t>(layer)] != 0;
-  const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : row.period;
+  if (hp.window.size == 0 || row.ignores_window) return false;
+  if (!hp.window.local_of.empty()) return hp.window.local_of[static_cast<size_t>(layer)] != 0;
+  const int64_t period = hp.window.pattern > 0 ? hp.window.pattern : row.period;
   return period == 0 || layer % period < period - 1;
 }
 
@@ -150,21 +150,22 @@ Plan make_plan(Builder& b) {
   const Positions positions = positions_of(row, hp);
   if (positions == Positions::kRope) {
     plan.rope = plan.local_rope = b.add_rope(hp.rope);
-    if (hp.freq_base_swa != hp.rope.freq_base && hp.arch == "plamo3") {
+    if (hp.window.freq_base != hp.rope.freq_base && hp.arch == "plamo3") {
       RopeHParams local = hp.rope;
-      local.freq_base = hp.freq_base_swa;
+      local.freq_base = hp.window.freq_base;
       plan.local_rope = b.add_rope(local);
     }
   }
   constexpr float kUsualBias = 8;
-  if (positions == Positions::kAlibi) plan.attention.alibi = hp.alibi >= 0 ? hp.alibi : kUsualBias;
-  if (hp.alibi > 0 && positions != Positions::kAlibi) {
+  if (positions == Positions::kAlibi)
+    plan.attention.alibi = hp.attention.alibi >= 0 ? hp.attention.alibi : kUsualBias;
+  if (hp.attention.alibi > 0 && positions != Positions::kAlibi) {
     b.fail(error(Code::kUnsupportedArchitecture, "%s.attention.max_alibi_bias is not supported",
                  row.arch));
   }
   plan.attention.qk_norm = row.heads == Heads::kNormed || row.heads == Heads::kAfterRope;
   plan.attention.norm_after_rope = row.heads == Heads::kAfterRope;
-  if (hp.arch == "jais") plan.score_scale = 1 / static_cast<float>(hp.head_dim_k);
+  if (hp.arch == "jais") plan.score_scale = 1 / static_cast<float>(hp.attention.head_dim_k);
   return plan;
 }
 
@@ -172,9 +173,9 @@ void attention(Builder& b, const Plan& plan, int64_t layer) {
   const HParams& hp = b.hp();
   const bool local = is_local(plan.row, hp, layer);
   AttentionSpec spec = plan.attention;
-  spec.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+  spec.window = local ? static_cast<int32_t>(hp.window.size) : 0;
   spec.rope = local ? plan.local_rope : plan.rope;
-  if (plan.row.rope_is_local && hp.sliding_window > 0 && !local) spec.rope = -1;
+  if (plan.row.rope_is_local && hp.window.size > 0 && !local) spec.rope = -1;
   const Heads heads = plan.row.heads;
   const bool normed = b.has(layer, "attn_q_norm");
   spec.qk_layer_norm = normed && (heads == Heads::kByHead || heads == Heads::kWideLayer);
@@ -184,7 +185,7 @@ void attention(Builder& b, const Plan& plan, int64_t layer) {
 }
 
 void ffn(Builder& b, const Plan& plan, int64_t layer, Buf in, Buf out, bool add) {
-  const float scale = add ? b.hp().residual_scale : 1;
+  const float scale = add ? b.hp().scales.residual : 1;
   if (is_gated(plan.act)) {
     b.gated_ffn(layer, in, out, plan.act, add, scale);
   } else {
@@ -202,7 +203,7 @@ void parallel_block(Builder& b, const Plan& plan, int64_t layer) {
          "attn_norm");
   attention(b, plan, layer);
   if (second != nullptr) b.norm(layer, second, Buf::kX, Buf::kH, plan.row.norm, "ffn_norm");
-  b.attention_output(layer, Buf::kX, true, b.hp().residual_scale);
+  b.attention_output(layer, Buf::kX, true, b.hp().scales.residual);
   ffn(b, plan, layer, Buf::kH, Buf::kX, true);
 }
 
@@ -216,7 +217,7 @@ Buf block_input(Builder& b, const Row& row, int64_t layer, const char* name) {
 // Adds kT, normed, to the residual stream.
 void add_normed(Builder& b, const Row& row, int64_t layer, const char* name, const char* mark) {
   b.norm(layer, name, Buf::kT, Buf::kT, row.norm, mark);
-  b.add(layer, Buf::kT, Buf::kX, b.hp().residual_scale);
+  b.add(layer, Buf::kT, Buf::kX, b.hp().scales.residual);
 }
 
 void sequential_block(Builder& b, const Plan& plan, int64_t layer) {
@@ -227,7 +228,7 @@ void sequential_block(Builder& b, const Plan& plan, int64_t layer) {
     b.scale(layer, Buf::kX, Buf::kH, hp.n_embd, 1);  // attention reads kH
   }
   attention(b, plan, layer);
-  b.attention_output(layer, out, !row.after, row.after ? 1 : hp.residual_scale);
+  b.attention_output(layer, out, !row.after, row.after ? 1 : hp.scales.residual);
   if (row.after) add_normed(b, row, layer, "post_attention_norm", "attn_post_norm");
   b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
   ffn(b, plan, layer, block_input(b, row, layer, "ffn_norm"), out, !row.after);
@@ -258,7 +259,7 @@ void build_dense(Builder& b) {
   if (row.positions == Positions::kLearned || b.has(-1, "position_embd")) {
     learned = b.vec(-1, "position_embd", hp.n_ctx_train * hp.n_embd);
   }
-  b.embed(hp.embedding_scale, learned);
+  b.embed(hp.scales.embedding, learned);
   if (row.embedding_norm) b.norm(-1, "token_embd_norm", Buf::kX, Buf::kX, row.norm);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     if (is_parallel(b, row, layer)) {
@@ -268,7 +269,7 @@ void build_dense(Builder& b) {
     }
     b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
   }
-  if (row.scales_logits) b.set_logit_scale(1 / hp.logit_scale);
+  if (row.scales_logits) b.set_logit_scale(1 / hp.scales.logit);
   b.head(row.norm, row.before == Before::kBare ? nullptr : "output_norm");
 }
 

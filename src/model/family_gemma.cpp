@@ -15,19 +15,21 @@ bool like_gemma3(const HParams& hp) {
 
 // Layers whose attention is local: all but the last of each group of `pattern`.
 bool is_local(const HParams& hp, int64_t layer) {
-  if (!hp.local_layers.empty()) return hp.local_layers[static_cast<size_t>(layer)] != 0;
+  if (!hp.window.local_layers.empty())
+    return hp.window.local_layers[static_cast<size_t>(layer)] != 0;
   const int64_t own = hp.arch == "gemma2" ? 2 : like_gemma3(hp) ? 6 : 0;
-  const int64_t pattern = hp.window_pattern > 0 ? hp.window_pattern : own;
-  return pattern > 0 && hp.sliding_window > 0 && layer % pattern < pattern - 1;
+  const int64_t pattern = hp.window.pattern > 0 ? hp.window.pattern : own;
+  return pattern > 0 && hp.window.size > 0 && layer % pattern < pattern - 1;
 }
 
 // The largest models scale scores by the hidden size per head instead of the head size.
 float score_scale(const HParams& hp) {
-  if (hp.attn_scale != 0) return hp.attn_scale;
+  if (hp.attention.scale != 0) return hp.attention.scale;
   const bool largest =
       (hp.arch == "gemma2" && hp.n_layer == 46) || (hp.arch == "gemma3" && hp.n_layer == 62);
-  const double d = largest ? static_cast<double>(hp.n_embd) / static_cast<double>(hp.n_head)
-                           : static_cast<double>(hp.head_dim_k);
+  const double d = largest
+                       ? static_cast<double>(hp.n_embd) / static_cast<double>(hp.attention.n_head)
+                       : static_cast<double>(hp.attention.head_dim_k);
   return static_cast<float>(1 / std::sqrt(d));
 }
 
@@ -40,7 +42,7 @@ void build_gemma(Builder& b) {
   int32_t local_rope = rope;
   if (like_gemma3(hp)) {
     RopeHParams local = hp.rope;
-    local.freq_base = hp.freq_base_swa;
+    local.freq_base = hp.window.freq_base;
     local.freq_scale = 1;
     local.scaling = RopeScaling::kNone;
     local_rope = b.add_rope(local);
@@ -51,7 +53,7 @@ void build_gemma(Builder& b) {
     AttentionSpec attention;
     const bool local = is_local(hp, layer);
     attention.rope = local ? local_rope : rope;
-    attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.window = local ? static_cast<int32_t>(hp.window.size) : 0;
     attention.qk_norm = like_gemma3(hp);
     const Buf block = post_norms ? Buf::kT : Buf::kX;
 

@@ -14,12 +14,12 @@ constexpr int64_t kGemma3nPeriod = 5;  // four local layers and a global one, un
 class Gemma3n {
  public:
   explicit Gemma3n(Builder& b)
-      : b_(b), hp_(b.hp()), n_(hp_.n_embd), active_(hp_.altup_active * n_) {}
+      : b_(b), hp_(b.hp()), n_(hp_.n_embd), active_(hp_.altup.active * n_) {}
 
   void build();
 
  private:
-  [[nodiscard]] int32_t streams() const { return static_cast<int32_t>(hp_.n_altup); }
+  [[nodiscard]] int32_t streams() const { return static_cast<int32_t>(hp_.altup.n_streams); }
   [[nodiscard]] int32_t others() const { return streams() - 1; }
 
   void spread();
@@ -42,17 +42,18 @@ void Gemma3n::add_to(int64_t layer, Columns in, Columns out) {
 
 // Expands the embedding in kX to all streams, each scaled to the norm of the first.
 void Gemma3n::spread() {
-  b_.head_matmul(-1, "altup_proj", {Buf::kX}, {Buf::kX, n_, n_}, n_, n_, hp_.n_altup - 1);
+  b_.head_matmul(-1, "altup_proj", {Buf::kX}, {Buf::kX, n_, n_}, n_, n_, hp_.altup.n_streams - 1);
   b_.op(-1, {Buf::kX, 0}, {Buf::kX, static_cast<int32_t>(n_)}, n_, MatchNormOp{others()});
 }
 
 // Averages all streams into the first.
 void Gemma3n::merge() {
   b_.head_matmul(-1, "altup_unembd_proj", {Buf::kX, n_, n_}, {Buf::kGateUp, 0, n_}, n_, n_,
-                 hp_.n_altup - 1);
+                 hp_.altup.n_streams - 1);
   b_.op(-1, {Buf::kX, static_cast<int32_t>(active_)}, {Buf::kGateUp, 0}, n_, MatchNormOp{others()});
-  for (int64_t i = 0; i + 1 < hp_.n_altup; ++i) add_to(-1, {Buf::kGateUp, i * n_}, {Buf::kX});
-  b_.scale(-1, Buf::kX, Buf::kX, n_, 1 / static_cast<float>(hp_.n_altup));
+  for (int64_t i = 0; i + 1 < hp_.altup.n_streams; ++i)
+    add_to(-1, {Buf::kGateUp, i * n_}, {Buf::kX});
+  b_.scale(-1, Buf::kX, Buf::kX, n_, 1 / static_cast<float>(hp_.altup.n_streams));
 }
 
 // kRouter: the modalities that the router computes from `in`, then n weights computed from them.
@@ -81,7 +82,7 @@ void Gemma3n::attend(int64_t layer) {
   AttentionSpec spec;
   const bool local = is_local(hp_, layer, kGemma3nPeriod);
   spec.rope = local ? local_rope_ : rope_;
-  spec.window = local ? static_cast<int32_t>(hp_.sliding_window) : 0;
+  spec.window = local ? static_cast<int32_t>(hp_.window.size) : 0;
   spec.qk_norm = spec.v_norm = true;
   spec.cache = kv_layer(hp_, layer, kGemma3nPeriod);
   if (spec.cache < 0) {
@@ -101,16 +102,16 @@ void Gemma3n::attend(int64_t layer) {
 
 // Corrects all streams by the change of the active one, which is in kT.
 void Gemma3n::correct(int64_t layer) {
-  weigh(layer, {Buf::kT}, "altup_correct_coef", hp_.n_altup);
+  weigh(layer, {Buf::kT}, "altup_correct_coef", hp_.altup.n_streams);
   b_.op(layer, {Buf::kT, streams()}, {Buf::kX, static_cast<int32_t>(active_)}, n_,
         CorrectStreamsOp{streams()});
 }
 
 void Gemma3n::build() {
-  const int64_t all = hp_.n_altup * n_;
+  const int64_t all = hp_.altup.n_streams * n_;
   rope_ = b_.add_rope(hp_.rope);
   RopeHParams local_rope = hp_.rope;
-  local_rope.freq_base = hp_.freq_base_swa;
+  local_rope.freq_base = hp_.window.freq_base;
   local_rope.freq_scale = 1;
   local_rope.scaling = RopeScaling::kNone;
   local_rope_ = b_.add_rope(local_rope, false);
@@ -119,8 +120,9 @@ void Gemma3n::build() {
   PerLayerEmbeddings own(b_, all);
   spread();
   for (int64_t layer = 0; layer < hp_.n_layer; ++layer) {
-    if (layer == hp_.n_layer_kv) b_.select(all + n_);
-    weigh(layer, {Buf::kX, active_}, "altup_predict_coef", hp_.n_altup * hp_.n_altup);
+    if (layer == hp_.attention.n_layer_kv) b_.select(all + n_);
+    weigh(layer, {Buf::kX, active_}, "altup_predict_coef",
+          hp_.altup.n_streams * hp_.altup.n_streams);
     b_.op(layer, {Buf::kRouter, streams()}, {Buf::kX, 0}, n_, MixStreamsOp{streams()});
     attend(layer);
     b_.norm(layer, "ffn_norm", Buf::kT, Buf::kH, NormKind::kRms, "ffn_norm");
@@ -131,8 +133,8 @@ void Gemma3n::build() {
     b_.op(layer, {Buf::kX, static_cast<int32_t>(active_)}, {Buf::kH, 0}, n_,
           MulVecOp{b_.vec(layer, "altup_correct_scale", n_)});
     own.apply(layer, {Buf::kH});
-    for (int64_t i = 1; i < hp_.n_altup; ++i) add_to(layer, {Buf::kT}, {Buf::kX, i * n_});
-    b_.mark("l_out", "ADD", layer, Buf::kX, 0, n_, hp_.n_altup);
+    for (int64_t i = 1; i < hp_.altup.n_streams; ++i) add_to(layer, {Buf::kT}, {Buf::kX, i * n_});
+    b_.mark("l_out", "ADD", layer, Buf::kX, 0, n_, hp_.altup.n_streams);
   }
   b_.select(all);
   merge();

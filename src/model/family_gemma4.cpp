@@ -45,8 +45,8 @@ void build_gemma4(Builder& b) {
   const HParams& hp = b.hp();
   const int32_t rope = b.add_rope(hp.rope);
   RopeHParams local_rope = hp.rope;
-  local_rope.n_rot = static_cast<int32_t>(hp.n_rot_swa);
-  local_rope.freq_base = hp.freq_base_swa;
+  local_rope.n_rot = static_cast<int32_t>(hp.window.n_rot);
+  local_rope.freq_base = hp.window.freq_base;
   local_rope.freq_scale = 1;
   local_rope.scaling = RopeScaling::kNone;
   const int32_t rope_of_local = b.add_rope(local_rope, false);
@@ -57,16 +57,17 @@ void build_gemma4(Builder& b) {
     const bool local = is_local(hp, layer, kGemma4Period);
     AttentionSpec attention;
     attention.rope = local ? rope_of_local : rope;
-    attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.window = local ? static_cast<int32_t>(hp.window.size) : 0;
     attention.qk_norm = attention.v_norm = attention.keys_as_values = true;
-    attention.dk = local ? hp.head_dim_k_swa : hp.head_dim_k;
-    attention.dv = local ? hp.head_dim_v_swa : hp.head_dim_v;
+    attention.dk = local ? hp.window.head_dim_k : hp.attention.head_dim_k;
+    attention.dv = local ? hp.window.head_dim_v : hp.attention.head_dim_v;
     attention.cache = kv_layer(hp, layer, kGemma4Period);
     if (attention.cache < 0) {
       b.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no KV cache to share"));
       return;
     }
-    if (layer >= hp.n_layer_kv) b.select(hp.n_embd_per_layer > 0 ? 2 * hp.n_embd : hp.n_embd);
+    if (layer >= hp.attention.n_layer_kv)
+      b.select(hp.n_embd_per_layer > 0 ? 2 * hp.n_embd : hp.n_embd);
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     b.attention(layer, attention);
     b.set_score_scale(1);

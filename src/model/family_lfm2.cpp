@@ -15,7 +15,8 @@ void short_convolution(Builder& b, int64_t layer) {
   const int32_t in = b.mat(layer, "shortconv.in_proj", 3 * n, n);
   b.matmul(layer, Buf::kH, Buf::kQkv, {{in, -1, 0}});
   gate(b, layer, {Buf::kQkv, 0}, {Buf::kQkv, 2 * width}, {Buf::kQkv, 0}, n, Unary::kNone);
-  convolution(b, layer, "shortconv.conv", {Buf::kQkv, 0}, n, hp.conv_kernel, Unary::kNone);
+  convolution(b, layer, "shortconv.conv", {Buf::kQkv, 0}, n, hp.recurrent.short_conv_kernel,
+              Unary::kNone);
   gate(b, layer, {Buf::kQkv, 0}, {Buf::kQkv, width}, {Buf::kAtt, 0}, n, Unary::kNone);
   const int32_t out = b.mat(layer, "shortconv.out_proj", n, n);
   b.matmul(layer, Buf::kAtt, Buf::kX, {{out, -1, 0}}, true);
@@ -25,7 +26,7 @@ void short_convolution(Builder& b, int64_t layer) {
 
 void build_lfm2(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.conv_kernel < 2) {
+  if (hp.recurrent.short_conv_kernel < 2) {
     b.fail(error(Code::kBadHeader, "the metadata lacks lfm2.shortconv.l_cache"));
     return;
   }

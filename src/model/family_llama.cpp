@@ -10,24 +10,24 @@ void build_llama(Builder& b) {
   const HParams& hp = b.hp();
   const bool smollm3 = hp.arch == "smollm3";
   const char* ffn_norm = hp.arch == "seed_oss" ? "post_attention_norm" : "ffn_norm";
-  const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
+  const int32_t rope = hp.rope.disabled ? -1 : b.add_rope(hp.rope);
   MoeSpec moe = b.moe_spec();
-  moe.scale = hp.residual_scale;
+  moe.scale = hp.scales.residual;
 
-  b.embed(hp.embedding_scale);
+  b.embed(hp.scales.embedding);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     AttentionSpec attention;
     attention.rope = smollm3 && (layer + 1) % 4 == 0 ? -1 : rope;
-    attention.window = hp.arch == "llama" ? 0 : static_cast<int32_t>(hp.sliding_window);
+    attention.window = hp.arch == "llama" ? 0 : static_cast<int32_t>(hp.window.size);
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     b.attention(layer, attention);
-    b.attention_output(layer, Buf::kX, true, hp.residual_scale);
+    b.attention_output(layer, Buf::kX, true, hp.scales.residual);
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, ffn_norm, Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
     if (b.has_experts(layer)) {
       b.moe_ffn(layer, Buf::kX, moe);
     } else {
-      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.residual_scale);
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.scales.residual);
     }
     b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
   }

@@ -11,20 +11,20 @@ void build_llama4(Builder& b) {
   constexpr int64_t kExpertsOfMaverick = 128;  // which has no QK norm
   const int32_t rope = b.add_rope(hp.rope);
   RopeHParams local = hp.rope;
-  local.freq_base = hp.freq_base_swa;
+  local.freq_base = hp.window.freq_base;
   const int32_t local_rope = b.add_rope(local);
   MoeSpec moe = b.moe_spec(Gating::kSigmoid, false);
   moe.weigh_input = true;
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const bool chunked = layer % hp.window_pattern < hp.window_pattern - 1;
+    const bool chunked = layer % hp.window.pattern < hp.window.pattern - 1;
     const bool rotated = (layer + 1) % kRopePeriod != 0;
     AttentionSpec attention;
     attention.rope = !rotated ? -1 : chunked ? local_rope : rope;
-    attention.window = chunked ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.window = chunked ? static_cast<int32_t>(hp.window.size) : 0;
     attention.chunked = chunked;
-    attention.norm_after_rope = rotated && hp.n_expert != kExpertsOfMaverick;
+    attention.norm_after_rope = rotated && hp.moe.n_expert != kExpertsOfMaverick;
     attention.temperature = !rotated;
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     b.attention(layer, attention);

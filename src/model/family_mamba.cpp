@@ -34,12 +34,12 @@ void feed_forward(Builder& b, int64_t layer, const Hybrid& kind) {
   if (b.has_experts(layer)) {
     MoeSpec moe = b.moe_spec(kind.alone ? Gating::kSigmoid : Gating::kSoftmax, !kind.mamba1);
     if (kind.alone) moe.act = Activation::kReluSquared;
-    moe.scale = hp.residual_scale;
+    moe.scale = hp.scales.residual;
     b.moe_ffn(layer, Buf::kX, moe);
   } else if (kind.alone) {
     squared_relu_ffn(b, layer, "ffn_up", "ffn_down", hp.ff(layer), {Buf::kH, 0}, Buf::kX, true);
   } else {
-    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.residual_scale);
+    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.scales.residual);
   }
 }
 
@@ -47,7 +47,7 @@ void feed_forward(Builder& b, int64_t layer, const Hybrid& kind) {
 
 void build_hybrid_mamba(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.n_head == 0) {
+  if (hp.attention.n_head == 0) {
     b.fail(error(Code::kBadHeader, "the metadata lacks %s.attention.head_count", hp.arch.c_str()));
     return;
   }
@@ -55,25 +55,25 @@ void build_hybrid_mamba(Builder& b) {
   kind.both = hp.arch == "falcon-h1";
   kind.mamba1 = hp.arch == "jamba";
   kind.alone = hp.arch.starts_with("nemotron_h");
-  const bool rotates = kind.both || (hp.arch == "granitehybrid" && !hp.rope_disabled);
+  const bool rotates = kind.both || (hp.arch == "granitehybrid" && !hp.rope.disabled);
   if (rotates) kind.rope = b.add_rope(hp.rope);
 
-  b.embed(hp.embedding_scale);
+  b.embed(hp.scales.embedding);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     const bool dense = kind.alone && hp.ff(layer) > 0;
     if (!dense && (kind.both || hp.kv_heads(layer) == 0)) {
       if (kind.mamba1) {
-        mamba_layer(b, layer, hp.residual_scale);
+        mamba_layer(b, layer, hp.scales.residual);
       } else {
-        mamba2_layer(b, layer, hp.residual_scale);
+        mamba2_layer(b, layer, hp.scales.residual);
       }
     }
     if (!dense && hp.kv_heads(layer) > 0) {
       AttentionSpec attention;
       attention.rope = kind.rope;
       b.attention(layer, attention);
-      b.attention_output(layer, Buf::kX, true, hp.residual_scale);
+      b.attention_output(layer, Buf::kX, true, hp.scales.residual);
     }
     if (!kind.alone) {
       b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);

@@ -14,7 +14,8 @@ void build_minicpm3(Builder& b) {
   if (b.has(-1, "rope_factors_long")) rotary.scaling = RopeScaling::kLongRope;
   const int32_t rope = b.add_rope(rotary);
   const float residual = kDepthScale / std::sqrt(static_cast<float>(hp.n_layer));
-  const float scores = static_cast<float>(1 / std::sqrt(static_cast<double>(hp.head_dim_k)));
+  const float scores =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(hp.attention.head_dim_k)));
 
   b.embed(kEmbeddingScale);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {

@@ -70,7 +70,7 @@ const MoeRow& moe_row_of(const std::string& arch) {
 void build_moe_layer(Builder& b, int64_t layer, int32_t rope) {
   const HParams& hp = b.hp();
   const MoeRow& row = moe_row_of(hp.arch);
-  const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : row.window_period;
+  const int64_t period = hp.window.pattern > 0 ? hp.window.pattern : row.window_period;
   AttentionSpec attention;
   attention.rope = rope;
   attention.sinks = row.sinks;
@@ -79,27 +79,27 @@ void build_moe_layer(Builder& b, int64_t layer, int32_t rope) {
   attention.qk_norm = row.heads == MoeHeads::kNormed || row.heads == MoeHeads::kAfterRope ||
                       (row.heads == MoeHeads::kMayBe && b.has(layer, "attn_q_norm"));
   const bool local = period > 0 && (layer + 1) % period != 0;
-  attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+  attention.window = local ? static_cast<int32_t>(hp.window.size) : 0;
   b.norm(layer, "attn_norm", Buf::kX, Buf::kH, row.norm, "attn_norm");
   b.attention(layer, attention);
-  b.attention_output(layer, Buf::kX, true, hp.residual_scale);
+  b.attention_output(layer, Buf::kX, true, hp.scales.residual);
   b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
   b.norm(layer, row.ffn_norm, Buf::kX, Buf::kH, row.norm, "ffn_norm");
   if (b.has_experts(layer)) {
     MoeSpec moe = b.moe_spec(row.gating, row.normalize);
     moe.act = row.act;
-    moe.scale = hp.residual_scale;
+    moe.scale = hp.scales.residual;
     b.moe_ffn(layer, Buf::kX, moe);
   } else {
-    b.gated_ffn(layer, Buf::kH, Buf::kX, row.act, true, hp.residual_scale);
+    b.gated_ffn(layer, Buf::kH, Buf::kX, row.act, true, hp.scales.residual);
   }
   b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
 }
 
 void build_moe(Builder& b) {
   const HParams& hp = b.hp();
-  const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
-  b.embed(hp.embedding_scale);
+  const int32_t rope = hp.rope.disabled ? -1 : b.add_rope(hp.rope);
+  b.embed(hp.scales.embedding);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) build_moe_layer(b, layer, rope);
   b.head(moe_row_of(hp.arch).norm);
 }
@@ -108,7 +108,7 @@ void build_moe(Builder& b) {
 // attention. The first of every four layers has full attention without RoPE, the others a window.
 void build_smallthinker(Builder& b) {
   const HParams& hp = b.hp();
-  const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : 4;
+  const int64_t period = hp.window.pattern > 0 ? hp.window.pattern : 4;
   const int32_t rope = b.add_rope(hp.rope);
   MoeSpec moe = b.moe_spec(Gating::kSigmoid);
   moe.act = Activation::kReluMul;
@@ -117,10 +117,10 @@ void build_smallthinker(Builder& b) {
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const bool global = hp.sliding_window > 0 && layer % period == 0;
+    const bool global = hp.window.size > 0 && layer % period == 0;
     AttentionSpec attention;
     attention.rope = global ? -1 : rope;
-    attention.window = global ? 0 : static_cast<int32_t>(hp.sliding_window);
+    attention.window = global ? 0 : static_cast<int32_t>(hp.window.size);
     b.route(layer, moe);
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
     b.attention(layer, attention);
@@ -144,11 +144,11 @@ void build_grovemoe(Builder& b) {
   moe.add = false;
   MoeSpec adjugate = b.moe_spec();
   adjugate.kind = "_chexps";
-  adjugate.n_ff = hp.n_ff_group;
-  adjugate.shared_by = hp.n_expert_of_group;
+  adjugate.n_ff = hp.moe.n_ff_group;
+  adjugate.shared_by = hp.moe.n_expert_of_group;
   adjugate.in = Buf::kT;
   adjugate.routed = true;
-  adjugate.scale = hp.expert_group_scale;
+  adjugate.scale = hp.moe.group_scale;
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {

@@ -64,7 +64,7 @@ void mamba_heads(Builder& b, int64_t layer) {
 
 void build_plamo2(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.n_head == 0) {
+  if (hp.attention.n_head == 0) {
     b.fail(error(Code::kBadHeader, "the metadata lacks plamo2.attention.head_count"));
     return;
   }

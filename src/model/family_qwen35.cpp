@@ -31,7 +31,7 @@ void build_qwen35_layer(Builder& b, int64_t layer, int32_t rope, bool attends) {
 
 void build_qwen35(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.n_head == 0) {
+  if (hp.attention.n_head == 0) {
     b.fail(error(Code::kBadHeader, "the metadata lacks %s.attention.head_count", hp.arch.c_str()));
     return;
   }

@@ -15,10 +15,10 @@ class Stack {
   }
 
   void attention(int64_t layer, AttentionSpec spec) {
-    const int64_t heads = b_.hp().n_head;
+    const int64_t heads = b_.hp().attention.n_head;
     // In most files only the first layer has the biases, which all layers share.
     if (layer == first_ || b_.has(layer, "attn_rel_b")) {
-      bias_ = b_.vec(layer, "attn_rel_b", heads * b_.hp().n_relative_buckets);
+      bias_ = b_.vec(layer, "attn_rel_b", heads * b_.hp().attention.n_relative_buckets);
     }
     spec.rope = -1;
     spec.relative = buckets_;
@@ -30,7 +30,7 @@ class Stack {
   // kX += output projection of kAtt.
   void output(int64_t layer, const char* name) {
     const HParams& hp = b_.hp();
-    const int32_t w = b_.mat(layer, name, hp.n_embd, hp.n_head * hp.head_dim_v);
+    const int32_t w = b_.mat(layer, name, hp.n_embd, hp.attention.n_head * hp.attention.head_dim_v);
     b_.matmul(layer, Buf::kAtt, Buf::kX, {{w, -1, 0}}, true);
   }
   void feed_forward(int64_t layer) {
@@ -53,8 +53,8 @@ class Stack {
 
 void build_t5(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.n_head_kv != hp.n_head || !hp.n_head_of.empty() || !hp.n_head_kv_of.empty() ||
-      !hp.n_ff_of.empty()) {
+  if (hp.attention.n_head_kv != hp.attention.n_head || !hp.attention.n_head_of.empty() ||
+      !hp.attention.n_head_kv_of.empty() || !hp.ffn.n_ff_of.empty()) {
     b.fail(error(Code::kUnsupportedArchitecture,
                  "grouped-query attention and sizes that vary by layer are not supported for "
                  "\"%s\"",
@@ -62,19 +62,19 @@ void build_t5(Builder& b) {
     return;
   }
   b.unscaled_scores();
-  const int64_t n_encoder = hp.causal ? hp.n_layer_encoder : hp.n_layer;
+  const int64_t n_encoder = hp.attention.causal ? hp.encoder.n_layer : hp.n_layer;
   b.embed(1);
   AttentionSpec whole;
   whole.whole = true;
   // Encoder layers use the cache of the decoder's first layer, which overwrites it afterwards.
-  whole.cache = hp.causal ? static_cast<int32_t>(n_encoder) : 0;
+  whole.cache = hp.attention.causal ? static_cast<int32_t>(n_encoder) : 0;
   Stack encoder(b, "enc.", 0, true);
   for (int64_t layer = 0; layer < n_encoder; ++layer) {
     encoder.attention(layer, whole);
     encoder.feed_forward(layer);
   }
   b.no_head("enc.output_norm", NormKind::kRms);
-  if (!hp.causal) return;
+  if (!hp.attention.causal) return;
 
   Stack decoder(b, "dec.", n_encoder, false);
   for (int64_t layer = n_encoder; layer < hp.n_layer; ++layer) b.store_source(layer);

@@ -37,42 +37,46 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t max,
 namespace {
 
 void read_feed_forward(Reader& r, HParams& hp) {
-  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
-  hp.n_ff = hp.n_ff_of.empty() ? r.integer("feed_forward_length", 0, kMaxWidth, 0)
-                               : *std::max_element(hp.n_ff_of.begin(), hp.n_ff_of.end());
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.ffn.n_ff_of);
+  hp.ffn.n_ff = hp.ffn.n_ff_of.empty()
+                    ? r.integer("feed_forward_length", 0, kMaxWidth, 0)
+                    : *std::max_element(hp.ffn.n_ff_of.begin(), hp.ffn.n_ff_of.end());
 }
 
 // Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: per-layer embeddings,
 // layers that share an earlier layer's KV cache, separate sizes for layers with a window.
 void read_gemma3n_and_4(Reader& r, HParams& hp) {
-  hp.n_layer_kv = hp.n_layer;
+  hp.attention.n_layer_kv = hp.n_layer;
   if (!is_gemma3n_or_4(hp)) return;
   const bool altup = hp.arch == "gemma3n";
   const int64_t shared = r.integer("attention.shared_kv_layers", 0, hp.n_layer,
                                    altup ? std::max<int64_t>(0, hp.n_layer - 20) : 0);
-  hp.n_layer_kv = hp.n_layer - shared;
+  hp.attention.n_layer_kv = hp.n_layer - shared;
   hp.n_embd_per_layer =
       r.integer("embedding_length_per_layer_input", altup ? 1 : 0, kMaxWidth, altup ? -1 : 0);
   if (hp.n_layer * hp.n_embd_per_layer > kMaxPerLayerWidth) {
     r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is out of range"));
   }
   if (altup) {
-    hp.n_altup = r.integer("altup.num_inputs", 2, kMaxStreams, 4);
-    hp.altup_active = r.integer("altup.active_idx", 0, hp.n_altup - 1, 0);
+    hp.altup.n_streams = r.integer("altup.num_inputs", 2, kMaxStreams, 4);
+    hp.altup.active = r.integer("altup.active_idx", 0, hp.altup.n_streams - 1, 0);
     const gguf::Value* sparsity = r.raw("activation_sparsity_scale");
     for (int64_t i = 0; sparsity != nullptr && i < hp.n_layer; ++i) {
       const bool given = static_cast<uint64_t>(i) < sparsity->count;
-      hp.ffn_sparsity.push_back(
+      hp.ffn.sparsity.push_back(
           given ? static_cast<float>(sparsity->number_at(static_cast<uint64_t>(i)))
                 : -std::numeric_limits<float>::infinity());
     }
     return;
   }
-  hp.head_dim_k_swa = r.integer("attention.key_length_swa", 1, kMaxWidth, hp.head_dim_k);
-  hp.head_dim_v_swa = r.integer("attention.value_length_swa", 1, kMaxWidth, hp.head_dim_v);
-  hp.n_rot_swa = r.integer("rope.dimension_count_swa", 0, hp.head_dim_k_swa, hp.head_dim_k_swa);
-  if (hp.n_rot_swa % 2 != 0 ||
-      hp.n_head * std::max(hp.head_dim_k_swa, hp.head_dim_v_swa) > kMaxWidth) {
+  hp.window.head_dim_k =
+      r.integer("attention.key_length_swa", 1, kMaxWidth, hp.attention.head_dim_k);
+  hp.window.head_dim_v =
+      r.integer("attention.value_length_swa", 1, kMaxWidth, hp.attention.head_dim_v);
+  hp.window.n_rot =
+      r.integer("rope.dimension_count_swa", 0, hp.window.head_dim_k, hp.window.head_dim_k);
+  if (hp.window.n_rot % 2 != 0 ||
+      hp.attention.n_head * std::max(hp.window.head_dim_k, hp.window.head_dim_v) > kMaxWidth) {
     r.fail(error(Code::kBadHeader, "the head sizes of layers with a window are invalid"));
   }
 }
@@ -82,68 +86,70 @@ void read_gemma3n_and_4(Reader& r, HParams& hp) {
 void read_llama4(Reader& r, HParams& hp) {
   if (hp.arch != "llama4") return;
   constexpr int64_t kChunk = 8192;
-  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, kChunk);
+  hp.window.size = r.integer("attention.sliding_window", 0, kMaxContext, kChunk);
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
-  if (hp.sliding_window == 0 || (pattern != nullptr && pattern->type == gguf::ValueType::kArray)) {
+  if (hp.window.size == 0 || (pattern != nullptr && pattern->type == gguf::ValueType::kArray)) {
     r.fail(error(Code::kUnsupportedArchitecture,
                  "this attention.sliding_window is not supported for \"llama4\""));
   }
-  hp.window_pattern = r.integer("attention.sliding_window_pattern", 1, kMaxLayers, 4);
-  hp.freq_base_swa = r.real("rope.freq_base_swa", hp.rope.freq_base);
-  hp.temperature_scale = r.real("attention.temperature_scale", 0.1f);
-  hp.temperature_length = r.integer("attention.temperature_length", 1, kMaxContext, kChunk);
-  hp.temperature_offset = 1;
+  hp.window.pattern = r.integer("attention.sliding_window_pattern", 1, kMaxLayers, 4);
+  hp.window.freq_base = r.real("rope.freq_base_swa", hp.rope.freq_base);
+  hp.temperature.scale = r.real("attention.temperature_scale", 0.1f);
+  hp.temperature.length = r.integer("attention.temperature_length", 1, kMaxContext, kChunk);
+  hp.temperature.offset = 1;
 }
 
 // Expert groups: experts are chosen from the best groups only (https://arxiv.org/abs/2412.19437).
 void read_expert_groups(Reader& r, HParams& hp) {
-  hp.n_expert_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
-  hp.n_expert_group_used = r.integer("expert_group_used_count", 0, kMaxExperts, 0);
-  if (hp.n_expert_group <= 1) {
-    hp.n_expert_group = hp.n_expert_group_used = 1;
+  hp.moe.n_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
+  hp.moe.n_group_used = r.integer("expert_group_used_count", 0, kMaxExperts, 0);
+  if (hp.moe.n_group <= 1) {
+    hp.moe.n_group = hp.moe.n_group_used = 1;
     return;
   }
-  const int64_t size = hp.n_expert / hp.n_expert_group;
-  if (hp.n_expert % hp.n_expert_group != 0 || hp.n_expert_group_used > hp.n_expert_group ||
-      hp.n_expert_used > hp.n_expert_group_used * size) {
-    r.fail(error(
-        Code::kBadHeader, "choosing from %lld of %lld groups does not allow %lld of %lld experts",
-        ll(hp.n_expert_group_used), ll(hp.n_expert_group), ll(hp.n_expert_used), ll(hp.n_expert)));
+  const int64_t size = hp.moe.n_expert / hp.moe.n_group;
+  if (hp.moe.n_expert % hp.moe.n_group != 0 || hp.moe.n_group_used > hp.moe.n_group ||
+      hp.moe.n_expert_used > hp.moe.n_group_used * size) {
+    r.fail(error(Code::kBadHeader,
+                 "choosing from %lld of %lld groups does not allow %lld of %lld experts",
+                 ll(hp.moe.n_group_used), ll(hp.moe.n_group), ll(hp.moe.n_expert_used),
+                 ll(hp.moe.n_expert)));
   }
 }
 
 void read_experts(Reader& r, HParams& hp) {
-  hp.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
-  hp.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
-  hp.n_ff_expert = r.integer("expert_feed_forward_length", 0, kMaxWidth, hp.n_ff);
-  hp.expert_weights_scale = r.real("expert_weights_scale", 0);
-  hp.expert_gating = r.integer("expert_gating_func", 0, 255, 0);
-  if (hp.expert_gating > kMaxExpertGating) {
+  hp.moe.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
+  hp.moe.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
+  hp.moe.n_ff_expert = r.integer("expert_feed_forward_length", 0, kMaxWidth, hp.ffn.n_ff);
+  hp.moe.weights_scale = r.real("expert_weights_scale", 0);
+  hp.moe.gating = r.integer("expert_gating_func", 0, 255, 0);
+  if (hp.moe.gating > kMaxExpertGating) {
     r.fail(error(Code::kUnsupportedArchitecture, "%s.expert_gating_func %lld is not supported",
-                 hp.arch.c_str(), ll(hp.expert_gating)));
+                 hp.arch.c_str(), ll(hp.moe.gating)));
   }
   if (const gguf::Value* norm = r.raw("expert_weights_norm")) {
-    hp.expert_weights_norm = norm->as_bool().value_or(norm->as_u64().value_or(1) != 0) ? 1 : 0;
+    hp.moe.weights_norm = norm->as_bool().value_or(norm->as_u64().value_or(1) != 0) ? 1 : 0;
   }
-  if (hp.n_expert_used > hp.n_expert || (hp.n_expert > 0 && hp.n_expert_used == 0)) {
+  if (hp.moe.n_expert_used > hp.moe.n_expert ||
+      (hp.moe.n_expert > 0 && hp.moe.n_expert_used == 0)) {
     r.fail(error(Code::kBadHeader, "using %lld of %lld experts is not possible",
-                 ll(hp.n_expert_used), ll(hp.n_expert)));
+                 ll(hp.moe.n_expert_used), ll(hp.moe.n_expert)));
   }
-  if (hp.n_layer * hp.n_expert > kMaxExpertsInAll) {
+  if (hp.n_layer * hp.moe.n_expert > kMaxExpertsInAll) {
     r.fail(error(Code::kBadHeader, "%lld layers of %lld experts exceed the limit of %lld experts",
-                 ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
+                 ll(hp.n_layer), ll(hp.moe.n_expert), ll(kMaxExpertsInAll)));
   }
   read_expert_groups(r, hp);
   if (hp.arch == "grovemoe") {
-    hp.n_expert_of_group = r.integer("experts_per_group", 1, kMaxExperts, -1);
-    hp.n_ff_group = r.integer("expert_chunk_feed_forward_length", 1, kMaxWidth, -1);
-    hp.expert_group_scale = r.real("expert_group_scale", 1);
-    if (hp.n_expert_of_group < 1 || hp.n_expert % hp.n_expert_of_group != 0) {
+    hp.moe.n_expert_of_group = r.integer("experts_per_group", 1, kMaxExperts, -1);
+    hp.moe.n_ff_group = r.integer("expert_chunk_feed_forward_length", 1, kMaxWidth, -1);
+    hp.moe.group_scale = r.real("expert_group_scale", 1);
+    if (hp.moe.n_expert_of_group < 1 || hp.moe.n_expert % hp.moe.n_expert_of_group != 0) {
       r.fail(error(Code::kBadHeader, "%lld experts cannot be divided into groups of %lld",
-                   ll(hp.n_expert), ll(hp.n_expert_of_group)));
+                   ll(hp.moe.n_expert), ll(hp.moe.n_expert_of_group)));
     }
   }
-  if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
+  if (hp.moe.n_expert == 0 && hp.ffn.n_ff == 0 && hp.attention.n_head > 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
   }
 }
@@ -176,7 +182,7 @@ void read_recurrent(Reader& r, HParams& hp) {
 void read_direction(Reader& r, HParams& hp) {
   const gguf::Value* causal = r.raw("attention.causal");
   const bool own = !reads_whole_texts(hp.arch);
-  hp.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
+  hp.attention.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
   const int64_t last = static_cast<int64_t>(Pooling::kRank);
   hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, last, 0));
 }
@@ -207,44 +213,46 @@ void read_xielu(Reader& r, HParams& hp) {
         return;
       }
     }
-    hp.xielu.push_back({static_cast<float>(softplus(x[0])),
-                        static_cast<float>(x[2] + softplus(x[1])), static_cast<float>(x[2]),
-                        static_cast<float>(x[3])});
+    hp.ffn.xielu.push_back({static_cast<float>(softplus(x[0])),
+                            static_cast<float>(x[2] + softplus(x[1])), static_cast<float>(x[2]),
+                            static_cast<float>(x[3])});
   }
 }
 
 // Keys that only the families of family_dense.cpp support; other families reject them.
 void read_dense(Reader& r, HParams& hp) {
-  hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
+  hp.attention.clamp_qkv = r.real("attention.clamp_kqv", 0);
   const bool given = r.raw("attention.max_alibi_bias") != nullptr;
-  if (given) hp.alibi = r.real("attention.max_alibi_bias", 0);
-  if (hp.clamp_qkv < 0 || (given && !(hp.alibi >= 0 && hp.alibi <= 1e6f))) {
+  if (given) hp.attention.alibi = r.real("attention.max_alibi_bias", 0);
+  if (hp.attention.clamp_qkv < 0 ||
+      (given && !(hp.attention.alibi >= 0 && hp.attention.alibi <= 1e6f))) {
     r.fail(
         error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is out of range"));
   }
   if (const gguf::Value* parallel = r.raw("use_parallel_residual")) {
     hp.parallel_residual = parallel->as_bool().value_or(true);
   }
-  if (hp.arch == "exaone4" && hp.n_layer == 64 && hp.sliding_window == 0) {
-    hp.sliding_window = 4096;  // may be missing in files of the 32B model
+  if (hp.arch == "exaone4" && hp.n_layer == 64 && hp.window.size == 0) {
+    hp.window.size = 4096;  // may be missing in files of the 32B model
   }
-  if (hp.arch == "bitnet") hp.hidden_activation = r.text("hidden_activation");
+  if (hp.arch == "bitnet") hp.ffn.hidden_activation = r.text("hidden_activation");
   if (hp.arch == "apertus") read_xielu(r, hp);
   if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files lack these
-    hp.embedding_scale = 12;
-    hp.residual_scale = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
-    hp.logit_scale = static_cast<float>(hp.n_embd) / 256;
+    hp.scales.embedding = 12;
+    hp.scales.residual = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
+    hp.scales.logit = static_cast<float>(hp.n_embd) / 256;
   }
 }
 
 // T5. The decoder's layers come after the encoder's.
 void read_t5(Reader& r, HParams& hp) {
   if (hp.arch != "t5" && hp.arch != "t5encoder") return;
-  hp.n_relative_buckets = r.integer("attention.relative_buckets_count", 4, kMaxRelativeBuckets, -1);
+  hp.attention.n_relative_buckets =
+      r.integer("attention.relative_buckets_count", 4, kMaxRelativeBuckets, -1);
   if (hp.arch == "t5encoder") return;
-  hp.n_layer_encoder = hp.n_layer;
+  hp.encoder.n_layer = hp.n_layer;
   hp.n_layer += r.integer("decoder_block_count", 1, kMaxLayers, hp.n_layer);
-  hp.decoder_start =
+  hp.encoder.decoder_start =
       static_cast<int32_t>(r.integer("decoder_start_token_id", 0, hp.n_vocab - 1, 0));
 }
 
@@ -305,26 +313,26 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   if (family->recurrent) read_recurrent(r, hp);
   read_llama4(r, hp);
   read_t5(r, hp);
-  hp.norm_eps =
+  hp.norm.eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
-  hp.attn_scale = r.real("attention.scale", 0);
-  hp.attn_softcap = r.real("attn_logit_softcapping", 0);
+  hp.attention.scale = r.real("attention.scale", 0);
+  hp.attention.softcap = r.real("attn_logit_softcapping", 0);
   if (hp.arch == "dbrx") {
-    hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
-    if (hp.clamp_qkv < 0) {
+    hp.attention.clamp_qkv = r.real("attention.clamp_kqv", 0);
+    if (hp.attention.clamp_qkv < 0) {
       r.fail(error(Code::kBadHeader, "%s.attention.clamp_kqv is negative", hp.arch.c_str()));
     }
   }
-  hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
-  hp.embedding_scale = r.real("embedding_scale", hp.embedding_scale);
-  hp.n_deepstack = r.integer("n_deepstack_layers", 0, hp.n_layer, 0);
-  hp.media_sees_all = hp.arch == "gemma3";
-  hp.residual_scale = r.real("residual_scale", hp.residual_scale);
-  hp.logit_scale = r.real("logit_scale", hp.logit_scale);
-  if (hp.logit_scale == 0) hp.logit_scale = 1;
-  hp.conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
+  hp.scales.logit_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
+  hp.scales.embedding = r.real("embedding_scale", hp.scales.embedding);
+  hp.media.n_deepstack = r.integer("n_deepstack_layers", 0, hp.n_layer, 0);
+  hp.media.sees_all = hp.arch == "gemma3";
+  hp.scales.residual = r.real("residual_scale", hp.scales.residual);
+  hp.scales.logit = r.real("logit_scale", hp.scales.logit);
+  if (hp.scales.logit == 0) hp.scales.logit = 1;
+  hp.recurrent.short_conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
   if (const gguf::Value* offset = r.with_full_key("sluice.norm_offset")) {
-    hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));
+    hp.norm.offset = static_cast<float>(offset->as_f64().value_or(0));
   }
   const gguf::Value* neox = r.with_full_key("sluice.rope_neox");
   hp.rope.neox = family->neox || (neox != nullptr && neox->as_bool().value_or(false)) ||

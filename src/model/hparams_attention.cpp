@@ -13,13 +13,16 @@ bool is_latent(const HParams& hp) {
 }
 
 void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
-  hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
-  read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.n_head_of);
-  for (const int64_t n : hp.n_head_of) hp.n_head = std::max(hp.n_head, n);
-  if (!r.status().ok() || hp.n_head == 0) return;
+  hp.attention.n_head =
+      r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
+  read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.attention.n_head_of);
+  for (const int64_t n : hp.attention.n_head_of)
+    hp.attention.n_head = std::max(hp.attention.n_head, n);
+  if (!r.status().ok() || hp.attention.n_head == 0) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
-    hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
+    hp.attention.n_head_kv =
+        r.integer("attention.head_count_kv", 1, hp.attention.n_head, hp.attention.n_head);
     return;
   }
   if (kv->count != static_cast<uint64_t>(hp.n_layer) &&
@@ -30,22 +33,23 @@ void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
   }
   for (uint64_t i = 0; i < kv->count; ++i) {
     const double n = kv->number_at(i);
-    if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
+    if (!(n >= 0 && n <= static_cast<double>(hp.attention.n_head))) {
       r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is out of range",
                    ll(static_cast<int64_t>(i))));
       return;
     }
-    hp.n_head_kv_of.push_back(static_cast<int64_t>(n));
-    hp.n_head_kv = std::max(hp.n_head_kv, static_cast<int64_t>(n));
+    hp.attention.n_head_kv_of.push_back(static_cast<int64_t>(n));
+    hp.attention.n_head_kv = std::max(hp.attention.n_head_kv, static_cast<int64_t>(n));
   }
-  if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
+  if (hp.attention.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
 }
 
 }  // namespace
 
 void read_rope(Reader& r, HParams& hp) {
   RopeHParams& rope = hp.rope;
-  const int64_t n_rot = r.integer("rope.dimension_count", 0, hp.head_dim_k, hp.head_dim_k);
+  const int64_t n_rot =
+      r.integer("rope.dimension_count", 0, hp.attention.head_dim_k, hp.attention.head_dim_k);
   if (n_rot % 2 != 0) {
     r.fail(error(Code::kBadHeader, "rope.dimension_count %lld is odd", ll(n_rot)));
   }
@@ -65,8 +69,8 @@ void read_rope(Reader& r, HParams& hp) {
     rope.in_turns = hp.arch.rfind("qwen3", 0) == 0;
   }
   rope.freq_base = r.real("rope.freq_base", 10000.0f);
-  hp.freq_base_swa = r.real("rope.freq_base_swa", 10000.0f);
-  if (!(rope.freq_base > 0) || !(hp.freq_base_swa > 0)) {
+  hp.window.freq_base = r.real("rope.freq_base_swa", 10000.0f);
+  if (!(rope.freq_base > 0) || !(hp.window.freq_base > 0)) {
     r.fail(error(Code::kBadHeader, "rope.freq_base is not positive"));
   }
   rope.n_ctx_orig =
@@ -98,19 +102,19 @@ void read_rope(Reader& r, HParams& hp) {
     if (rope.log_multiplier < 0) {
       r.fail(error(Code::kBadHeader, "rope.scaling.yarn_log_multiplier is negative"));
     }
-    hp.temperature_scale = r.real("attention.temperature_scale", 0);
-    hp.temperature_length =
+    hp.temperature.scale = r.real("attention.temperature_scale", 0);
+    hp.temperature.length =
         r.integer("attention.temperature_length", 0, kMaxContext, rope.n_ctx_orig);
-    if (hp.temperature_length == 0) hp.temperature_length = std::max<int64_t>(1, rope.n_ctx_orig);
+    if (hp.temperature.length == 0) hp.temperature.length = std::max<int64_t>(1, rope.n_ctx_orig);
   }
   const gguf::Value* finetuned = r.raw("rope.scaling.finetuned");
-  hp.rope_disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
+  hp.rope.disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
                      !finetuned->as_bool().value_or(true);
 }
 
 void read_heads(Reader& r, HParams& hp, bool recurrent) {
   read_head_counts(r, hp, recurrent);
-  if (!r.status().ok() || hp.n_head == 0) return;
+  if (!r.status().ok() || hp.attention.n_head == 0) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
     if (n != 0 && (heads == 0 || heads % n != 0)) {
@@ -120,43 +124,47 @@ void read_heads(Reader& r, HParams& hp, bool recurrent) {
       return;
     }
   }
-  hp.head_dim_k = r.integer("attention.key_length", 1, kMaxWidth, hp.n_embd / hp.n_head);
-  hp.head_dim_v = r.integer("attention.value_length", 1, kMaxWidth, hp.head_dim_k);
-  if (hp.head_dim_k < 1 || hp.n_head * std::max(hp.head_dim_k, hp.head_dim_v) > kMaxWidth) {
-    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are out of range", ll(hp.n_head),
-                 ll(hp.head_dim_k)));
+  hp.attention.head_dim_k =
+      r.integer("attention.key_length", 1, kMaxWidth, hp.n_embd / hp.attention.n_head);
+  hp.attention.head_dim_v =
+      r.integer("attention.value_length", 1, kMaxWidth, hp.attention.head_dim_k);
+  if (hp.attention.head_dim_k < 1 ||
+      hp.attention.n_head * std::max(hp.attention.head_dim_k, hp.attention.head_dim_v) >
+          kMaxWidth) {
+    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are out of range",
+                 ll(hp.attention.n_head), ll(hp.attention.head_dim_k)));
   }
 }
 
 void read_latent(Reader& r, HParams& hp) {
   if (!is_latent(hp)) return;
-  hp.q_lora_rank = r.integer("attention.q_lora_rank", 0, kMaxWidth, 0);
-  hp.kv_lora_rank = r.integer("attention.kv_lora_rank", 1, kMaxWidth, -1);
-  hp.head_dim_k_mla = r.integer("attention.key_length_mla", 0, kMaxWidth, 0);
-  hp.head_dim_v_mla = r.integer("attention.value_length_mla", 0, kMaxWidth, 0);
+  hp.mla.q_lora_rank = r.integer("attention.q_lora_rank", 0, kMaxWidth, 0);
+  hp.mla.kv_lora_rank = r.integer("attention.kv_lora_rank", 1, kMaxWidth, -1);
+  hp.mla.head_dim_k = r.integer("attention.key_length_mla", 0, kMaxWidth, 0);
+  hp.mla.head_dim_v = r.integer("attention.value_length_mla", 0, kMaxWidth, 0);
   if (!r.status().ok()) return;
   const int64_t n_rot = hp.rope.n_rot;
-  const bool absorbed = hp.head_dim_k_mla > 0;
-  const int64_t dk = absorbed ? hp.head_dim_k_mla : hp.head_dim_k;
-  if (absorbed != (hp.head_dim_v_mla > 0) || n_rot < 1 || n_rot >= dk ||
-      hp.n_head * std::max(hp.head_dim_k_mla, hp.head_dim_v_mla) > kMaxWidth ||
-      (absorbed &&
-       (hp.head_dim_k != hp.kv_lora_rank + n_rot || hp.head_dim_v != hp.kv_lora_rank))) {
+  const bool absorbed = hp.mla.head_dim_k > 0;
+  const int64_t dk = absorbed ? hp.mla.head_dim_k : hp.attention.head_dim_k;
+  if (absorbed != (hp.mla.head_dim_v > 0) || n_rot < 1 || n_rot >= dk ||
+      hp.attention.n_head * std::max(hp.mla.head_dim_k, hp.mla.head_dim_v) > kMaxWidth ||
+      (absorbed && (hp.attention.head_dim_k != hp.mla.kv_lora_rank + n_rot ||
+                    hp.attention.head_dim_v != hp.mla.kv_lora_rank))) {
     r.fail(error(Code::kBadHeader, "the sizes of latent attention do not match"));
   }
 }
 
 void read_windows(Reader& r, HParams& hp, bool by_list) {
-  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
+  hp.window.size = r.integer("attention.sliding_window", 0, kMaxContext, 0);
   if (by_list || is_gemma3n_or_4(hp)) {
     std::vector<int64_t> local;
     read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
-    hp.local_of.assign(local.begin(), local.end());
+    hp.window.local_of.assign(local.begin(), local.end());
     if (!local.empty()) return;
   }
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
-  if (pattern == nullptr || hp.sliding_window == 0) return;
-  if (pattern->type == gguf::ValueType::kArray && !hp.causal) {
+  if (pattern == nullptr || hp.window.size == 0) return;
+  if (pattern->type == gguf::ValueType::kArray && !hp.attention.causal) {
     if (pattern->count != static_cast<uint64_t>(hp.n_layer)) {
       r.fail(error(Code::kBadHeader,
                    "attention.sliding_window_pattern has %lld entries for %lld layers",
@@ -164,12 +172,12 @@ void read_windows(Reader& r, HParams& hp, bool by_list) {
       return;
     }
     for (uint64_t i = 0; i < pattern->count; ++i) {
-      hp.local_layers.push_back(pattern->number_at(i) != 0 ? 1 : 0);
+      hp.window.local_layers.push_back(pattern->number_at(i) != 0 ? 1 : 0);
     }
     return;
   }
   if (pattern->type != gguf::ValueType::kArray) {
-    hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
+    hp.window.pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
     return;
   }
   // Finds the period whose last layer is the global one; n_layer + 1: no global layer.
@@ -181,11 +189,11 @@ void read_windows(Reader& r, HParams& hp, bool by_list) {
     }
     return i == hp.n_layer;
   };
-  hp.window_pattern = 1;
-  while (hp.window_pattern <= hp.n_layer && !fits(hp.window_pattern)) ++hp.window_pattern;
+  hp.window.pattern = 1;
+  while (hp.window.pattern <= hp.n_layer && !fits(hp.window.pattern)) ++hp.window.pattern;
   const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama" ||
                         hp.arch == "granite_swa" || hp.arch == "gpt-oss" || hp.arch == "afmoe";
-  if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
+  if (!fits(hp.window.pattern) || (!by_layer && hp.window.pattern <= hp.n_layer)) {
     r.fail(error(Code::kUnsupportedArchitecture,
                  "this attention.sliding_window_pattern is not supported for \"%s\"",
                  hp.arch.c_str()));

@@ -32,7 +32,7 @@ void add_layer(Builder& b, int64_t layer) {
   if (family.build == build_qwen35) {
     build_qwen35_layer(b, layer, 0, /*attends=*/true);
   } else {
-    build_moe_layer(b, layer, b.hp().rope_disabled ? -1 : 0);
+    build_moe_layer(b, layer, b.hp().rope.disabled ? -1 : 0);
   }
 }
 
@@ -42,7 +42,7 @@ Status add_nextn(const gguf::Header& header, Program* program) {
   Program& p = *program;
   const HParams& hp = p.hp;
   Shared shared;
-  if (hp.n_layer_nextn == 0 || !hp.causal || p.head < 0 || !find_shared(p, &shared)) {
+  if (hp.n_layer_nextn == 0 || !hp.attention.causal || p.head < 0 || !find_shared(p, &shared)) {
     return error(Code::kInvalidArgument,
                  "this \"%s\" model has no multi-token prediction (MTP) layer, which draft nextn "
                  "needs",
@@ -85,8 +85,8 @@ Status add_nextn(const gguf::Header& header, Program* program) {
   for (size_t i = mats; i < p.mats.size(); ++i) {
     Mat& m = p.mats[i];
     const uint64_t bytes = static_cast<uint64_t>(m.rows * m.row_bytes);
-    const auto used = static_cast<uint64_t>(std::max<int64_t>(hp.n_expert_used, 1));
-    const auto all = static_cast<uint64_t>(std::max<int64_t>(hp.n_expert, 1));
+    const auto used = static_cast<uint64_t>(std::max<int64_t>(hp.moe.n_expert_used, 1));
+    const auto all = static_cast<uint64_t>(std::max<int64_t>(hp.moe.n_expert, 1));
     p.nextn.matrix_bytes += m.expert ? bytes * used / all : bytes;
     m.expert = true;
   }

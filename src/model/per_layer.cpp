@@ -6,16 +6,16 @@
 namespace sluice::model {
 
 bool is_local(const HParams& hp, int64_t layer, int64_t period) {
-  if (hp.sliding_window == 0) return false;
-  if (!hp.local_of.empty()) return hp.local_of[static_cast<size_t>(layer)] != 0;
-  if (hp.window_pattern > 0) period = hp.window_pattern;
+  if (hp.window.size == 0) return false;
+  if (!hp.window.local_of.empty()) return hp.window.local_of[static_cast<size_t>(layer)] != 0;
+  if (hp.window.pattern > 0) period = hp.window.pattern;
   return layer % period < period - 1;
 }
 
 int32_t kv_layer(const HParams& hp, int64_t layer, int64_t period) {
   int64_t at = layer;
-  while (at >= 0 &&
-         (at >= hp.n_layer_kv || is_local(hp, at, period) != is_local(hp, layer, period))) {
+  while (at >= 0 && (at >= hp.attention.n_layer_kv ||
+                     is_local(hp, at, period) != is_local(hp, layer, period))) {
     --at;
   }
   return static_cast<int32_t>(at);

@@ -223,7 +223,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
 // kQkv: q | k | v; kGateUp: decays, then gates; kRouter: two low-rank intermediates, then beta.
 void kimi_delta_layer(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
-  const int64_t heads = hp.n_head, size = hp.recurrent.head_size, n = heads * size;
+  const int64_t heads = hp.attention.n_head, size = hp.recurrent.head_size, n = heads * size;
   const int64_t taps = hp.recurrent.conv_kernel;
   if (!sound(b, heads > 0 && size > 0 && taps > 0)) return;
   const Place q{Buf::kQkv, 0}, k = place(Buf::kQkv, n), v = place(Buf::kQkv, 2 * n);

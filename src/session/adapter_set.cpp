@@ -190,10 +190,10 @@ class AdapterSet::Binder {
         adapter.hugging_face == p_.hp.rope.neox) {
       return {};
     }
-    bound_.origin.head = p_.hp.head_dim_k;
+    bound_.origin.head = p_.hp.attention.head_dim_k;
     bound_.origin.interleaves = adapter.hugging_face;
     if (bound_.origin.head % 2 == 0 &&
-        pair.b.ne[1] % static_cast<uint64_t>(p_.hp.head_dim_k) == 0) {
+        pair.b.ne[1] % static_cast<uint64_t>(p_.hp.attention.head_dim_k) == 0) {
       return {};
     }
     return no_place(pair);

@@ -141,11 +141,11 @@ ComputeBuffer::Places ComputeBuffer::lay_out(Carver& carve, const Program& p,
     at.cached_rows[i] = carve.take<uint8_t>(EmbeddingRowCache::bytes(shape.cached_rows[i], bytes));
   }
   if (!p.moes.empty()) {
-    const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
+    const uint64_t n_used = static_cast<uint64_t>(p.hp.moe.n_expert_used);
     at.experts = carve.take<float>(2 * n_batch * static_cast<uint64_t>(p.hp.n_embd));
     at.choices = carve.take<Choice>(n_batch * n_used);
     at.routed = carve.take<Routed>(n_batch * n_used);
-    at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.n_expert));
+    at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.moe.n_expert));
   }
   if (const uint64_t parts = static_cast<uint64_t>(shape.attention_parts()); parts > 1) {
     at.partials = carve.take<float>(parts * partial_floats(p));

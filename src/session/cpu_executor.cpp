@@ -80,7 +80,7 @@ void CpuExecutor::add_deepstack() {
   const size_t next = after(pc_);
   const bool ends =
       next >= engine_.program().ops.size() || engine_.program().ops[next].layer != layer;
-  if (layer < 0 || !ends || layer >= engine_.program().hp.n_deepstack) return;
+  if (layer < 0 || !ends || layer >= engine_.program().hp.media.n_deepstack) return;
   if (media.width < n * (layer + 2)) return;
   for (int32_t t = 0; t < rows_; ++t) {
     float* x = buffer(model::Buf::kX) + t * engine_.width(model::Buf::kX);

@@ -220,7 +220,7 @@ class CpuExecutor final : public Executor {
   // each other in this layer.
   [[nodiscard]] int32_t seen_to(const model::AttentionOp& op, int32_t position) const {
     const bool whole =
-        spec_.media.non_causal && (op.window > 0 || engine_.program().hp.media_sees_all);
+        spec_.media.non_causal && (op.window > 0 || engine_.program().hp.media.sees_all);
     return whole ? first_ + rows_ : position + 1;
   }
   // The position of row t within its own input.

@@ -126,8 +126,8 @@ void CpuExecutor::op_temperature(const Op& op) {
   const model::HParams& hp = engine_.program().hp;
   for_rows(rows_, [&](int32_t t) {
     float* q = buffer(op.in) + t * engine_.width(op.in);
-    const int64_t steps = (position_of(t) + hp.temperature_offset) / hp.temperature_length;
-    const double grown = hp.temperature_scale * std::log(1 + static_cast<double>(steps));
+    const int64_t steps = (position_of(t) + hp.temperature.offset) / hp.temperature.length;
+    const double grown = hp.temperature.scale * std::log(1 + static_cast<double>(steps));
     const float by = static_cast<float>(1 + grown);
     std::for_each(q, q + op.n, [by](float& x) { x *= by; });
   });

@@ -72,7 +72,7 @@ void CpuExecutor::unweighted_norm(const Op& op) {
     const float* x = buffer(op.in) + t * ld;
     double sum = 0;
     for (int32_t i = 0; i < op.n; ++i) sum += static_cast<double>(x[i]) * x[i];
-    const double factor = 1 / std::sqrt(sum / op.n + engine_.program().hp.norm_eps);
+    const double factor = 1 / std::sqrt(sum / op.n + engine_.program().hp.norm.eps);
     for (int32_t i = 0; i < op.n; ++i) {
       before_[static_cast<size_t>(t * ld + i)] = static_cast<float>(x[i] * factor);
     }

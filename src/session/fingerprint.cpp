@@ -51,8 +51,8 @@ Fingerprint fingerprint_of(const gguf::Header& header, const model::Program& pro
     rope.add(static_cast<uint64_t>(is_long) |
              (yarn ? static_cast<uint64_t>(r.hp.n_ctx_orig) << 1 : 0));
   }
-  if (program.hp.temperature_scale != 0) {
-    rope.add(static_cast<uint64_t>(program.hp.temperature_length));
+  if (program.hp.temperature.scale != 0) {
+    rope.add(static_cast<uint64_t>(program.hp.temperature.length));
   }
   out[Fingerprint::kRope] = rope.value();
 

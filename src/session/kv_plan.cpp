@@ -31,7 +31,7 @@ bool uneven_after_rope(const model::Program& p, const Op& attention, bool keys) 
 
 // Why the model cannot evict; null: it can.
 const char* obstacle(const model::Program& p, const KvPlan& room) {
-  if (!p.hp.causal || p.decoder > 0) return "this model is not autoregressive";
+  if (!p.hp.attention.causal || p.decoder > 0) return "this model is not autoregressive";
   if (p.max_context < model::kMaxContext) return "this model has learned position embeddings";
   for (const Op& op : p.ops) {
     if (op.is<model::TemperatureOp>()) return "this model scales queries by position";
@@ -82,7 +82,7 @@ void share_places(int32_t min_block, KvPlan& room) {
 }  // namespace
 
 bool single_batch(const Program& p) {
-  return !p.hp.causal || p.decoder > 0;
+  return !p.hp.attention.causal || p.decoder > 0;
 }
 
 Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvPlan& room) {
@@ -110,7 +110,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
                      const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
-  shape.bidirectional = !p.hp.causal;
+  shape.bidirectional = !p.hp.attention.causal;
   shape.answers = p.decoder > 0;
   shape.eviction = room.eviction;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));

@@ -238,7 +238,7 @@ void CpuExecutor::complete_rows(const Op& op) {
 void CpuExecutor::op_norm(const Op& op) {
   const kernels::Table& k = engine_.table();
   const auto& norm = op.as<model::NormOp>();
-  const float eps = norm.eps != 0 ? norm.eps : engine_.program().hp.norm_eps;
+  const float eps = norm.eps != 0 ? norm.eps : engine_.program().hp.norm.eps;
   const float* weight = norm.weight >= 0 ? engine_.vec(norm.weight) : nullptr;
   const float* bias = norm.bias >= 0 ? engine_.vec(norm.bias) : nullptr;
   for_rows(rows_, [&](int32_t t) {

@@ -24,9 +24,9 @@ std::string_view piece_of(const gguf::Header& header, uint64_t id) {
 
 TokenWork work_per_token(const model::Program& p) {
   TokenWork work;
-  const double used = p.hp.n_expert > 0 ? static_cast<double>(p.hp.n_expert_used) /
-                                              static_cast<double>(p.hp.n_expert)
-                                        : 1;
+  const double used = p.hp.moe.n_expert > 0 ? static_cast<double>(p.hp.moe.n_expert_used) /
+                                                  static_cast<double>(p.hp.moe.n_expert)
+                                            : 1;
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i) || m.layer >= p.hp.n_layer) continue;
@@ -58,17 +58,17 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   number("layers", hp.n_layer);
   number("layersSkipped", found.program.skipped.size());
   number("embeddingLength", hp.n_embd);
-  number("feedForwardLength", hp.n_expert > 0 ? hp.n_ff_expert : hp.n_ff);
-  number("attentionHeads", hp.n_head);
-  number("kvHeads", hp.n_head_kv);
-  number("headDim", hp.head_dim_k);
+  number("feedForwardLength", hp.moe.n_expert > 0 ? hp.moe.n_ff_expert : hp.ffn.n_ff);
+  number("attentionHeads", hp.attention.n_head);
+  number("kvHeads", hp.attention.n_head_kv);
+  number("headDim", hp.attention.head_dim_k);
   number("vocabSize", hp.n_vocab);
   number("trainContextLength", hp.n_ctx_train);
-  number("experts", hp.n_expert);
-  number("expertsUsed", hp.n_expert_used);
+  number("experts", hp.moe.n_expert);
+  number("expertsUsed", hp.moe.n_expert_used);
   sink(nullptr, "tiedEmbeddings", found.program.head == found.program.embedding);
   const bool ranks = found.program.rank_tail.width > 0;
-  sink(nullptr, "generates", hp.causal && found.program.head >= 0);
+  sink(nullptr, "generates", hp.attention.causal && found.program.head >= 0);
   sink(nullptr, "embeds", !ranks && header.find(hp.arch + ".pooling_type") != nullptr);
   sink(nullptr, "reranks", ranks);
   number("files", header.n_files);

@@ -230,9 +230,9 @@ double sample_ms(int64_t n_vocab) {
 // Bytes that a token reads of weights that are not pinned.
 double streamed_per_token(const Inspection& found) {
   const model::HParams& hp = found.program.hp;
-  const double used = hp.n_expert > 0
-                          ? static_cast<double>(hp.n_expert_used) / static_cast<double>(hp.n_expert)
-                          : 1;
+  const double used = hp.moe.n_expert > 0 ? static_cast<double>(hp.moe.n_expert_used) /
+                                                static_cast<double>(hp.moe.n_expert)
+                                          : 1;
   const int32_t at = found.program.head;
   const Mat* head = at >= 0 ? &found.program.mats[static_cast<size_t>(at)] : nullptr;
   const int32_t head_item = at >= 0 ? found.plan.items.mat[static_cast<size_t>(at)] : -1;

@@ -121,7 +121,7 @@ std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens
   for (size_t at = source; at < tokens.size(); at += step) {
     const size_t n = std::min(step, tokens.size() - at), before = at == source ? source : 0;
     Status status =
-        opened.model->engine().program().hp.causal
+        opened.model->engine().program().hp.attention.causal
             ? opened.session->begin({tokens.data() + at - before, before + n},
                                     session::Wanted::kAllLogits)
             : opened.session->begin_rows(tokens, static_cast<int32_t>(at), static_cast<int32_t>(n));

@@ -469,10 +469,11 @@ std::vector<Span> pieces(const ComputeBuffer& w, const model::Program& p,
     add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
     add(w.choices(), s.n_batch * n_used * int64_t{sizeof(Choice)});
     add(w.routed(), s.n_batch * n_used * int64_t{sizeof(Routed)});
-    add(w.expert_runs(), p.hp.n_expert * int64_t{sizeof(ExpertRun)});
+    add(w.expert_runs(), p.hp.moe.n_expert * int64_t{sizeof(ExpertRun)});
   }
   if (s.attention_parts() > 1) {
-    add(w.attention_partials(), 4 * s.attention_parts() * p.hp.n_head * (p.hp.head_dim_v + 2));
+    add(w.attention_partials(),
+        4 * s.attention_parts() * p.hp.attention.n_head * (p.hp.attention.head_dim_v + 2));
   }
   return out;
 }
