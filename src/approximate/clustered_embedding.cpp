@@ -14,7 +14,7 @@ class ClusteredEmbedding final : public session::Approximation {
         centres_(clusters.centres.begin(), clusters.centres.end()),
         cols_(clusters.cols) {}
 
-  void attach(session::Engine&) override {}
+  void attach(const session::ExecutionContext&) override {}
   [[nodiscard]] session::WeightRun run(const model::Op&, session::ApproximateRows& rows) override {
     const gguf::EmbeddingClusters clusters{of_, centres_, cols_};
     float* x = rows.out;

@@ -73,8 +73,8 @@ Result<std::unique_ptr<session::Approximation>> make_clustered_head(
 
 bool ClusteredHead::apart(int32_t rows) const {
   if (rows > kMaxRowsApart || clusters_.most == clusters_.n()) return false;
-  const residency::Residency& r = engine_->residency();
-  const int32_t item = engine_->item_of_mat(engine_->program().head);
+  const residency::Residency& r = cx_->weights.residency();
+  const int32_t item = cx_->weights.item_of_mat(cx_->program.head);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
     if (!r.plan().units[u].pinned || !r.ready(u)) return false;
   }
@@ -86,8 +86,8 @@ WeightRun ClusteredHead::run(const model::Op& op, session::ApproximateRows& rows
   if (!known && !apart(rows.rows)) return WeightRun::kDone;
   for (int32_t t = 0; t < rows.rows; ++t) run_row(row_of(rows, t, known));
   if (known) return WeightRun::kDone;
-  residency::Residency& r = engine_->residency();
-  r.advance_past(r.end_unit(engine_->item_of_mat(engine_->program().head)) - 1);
+  residency::Residency& r = cx_->weights.residency();
+  r.advance_past(r.end_unit(cx_->weights.item_of_mat(cx_->program.head)) - 1);
   rows.jumps = true;
   return WeightRun::kDone;
 }
@@ -126,7 +126,7 @@ void ClusteredHead::take_further() {
 
 void ClusteredHead::finish_row(const Row& row) {
   const HeadClusters& c = clusters_;
-  session::HeadCounts& counts = engine_->approximate().head;
+  session::HeadCounts& counts = cx_->approximate.head;
   ++counts.rows;
   if (!any_open()) ++counts.known;
   // Estimated logits stay below the largest computed one.
@@ -148,9 +148,9 @@ void ClusteredHead::finish_row(const Row& row) {
 // expected largest one, and an upper bound.
 void ClusteredHead::score(const Row& row) {
   const HeadClusters& c = clusters_;
-  const kernels::Table& table = engine_->table();
+  const kernels::Table& table = cx_->table;
   const model::Mat& m = head();
-  uint8_t* q8 = engine_->working().q8();
+  uint8_t* q8 = cx_->working.q8();
   table.quantize_q8(row.x, m.cols, m.cols, 1, q8);
   kernels::MatmulArgs args{};
   args.w = {kernels::Type::kQ8_0, false, c.n(), m.cols, c.centres.data()};
@@ -159,11 +159,11 @@ void ClusteredHead::score(const Row& row) {
   args.y = scores_.data();
   args.ldy = c.n();
   const int64_t step = std::max<int64_t>(1, 64 / table.row_group) * table.row_group;
-  engine_->pool().parallel_for((c.n() + step - 1) / step, [&](int64_t task, int thread) {
+  cx_->pool.parallel_for((c.n() + step - 1) / step, [&](int64_t task, int thread) {
     kernels::MatmulArgs part = args;
     part.r0 = task * step;
     part.r1 = std::min<int64_t>(part.r0 + step, c.n());
-    part.scratch = engine_->working().scratch(thread);
+    part.scratch = cx_->working.scratch(thread);
     table.matmul(part);
   });
   const bool rounded = table.act_format(m.type) == kernels::ActFormat::kQ8;
@@ -195,7 +195,7 @@ void ClusteredHead::take(const float* values) {
 
 void ClusteredHead::multiply(const Row& row, int32_t from) {
   const HeadClusters& c = clusters_;
-  const int64_t group = engine_->table().row_group;
+  const int64_t group = cx_->table.row_group;
   const auto begin = [&](int64_t i) {
     return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)])];
   };
@@ -209,7 +209,7 @@ void ClusteredHead::multiply(const Row& row, int32_t from) {
   }
   const int64_t each = std::max<int64_t>(1, session::kTaskWork / (group * head().cols));
   if (!row.known) {
-    engine_->pool().parallel_for((total + each - 1) / each, [&](int64_t task, int thread) {
+    cx_->pool.parallel_for((total + each - 1) / each, [&](int64_t task, int thread) {
       int64_t i = from;
       for (int64_t g = task * each; g < std::min(total, (task + 1) * each); ++g) {
         while (i + 1 < n_taken_ && groups_[static_cast<size_t>(i) + 1] <= g) ++i;
@@ -230,11 +230,11 @@ void ClusteredHead::multiply(const Row& row, int32_t from) {
 void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n,
                                    int thread) const {
   const model::Mat& m = head();
-  const kernels::Table& table = engine_->table();
-  const residency::Residency& r = engine_->residency();
-  const uint32_t first = r.first_unit(engine_->item_of_mat(engine_->program().head));
+  const kernels::Table& table = cx_->table;
+  const residency::Residency& r = cx_->weights.residency();
+  const uint32_t first = r.first_unit(cx_->weights.item_of_mat(cx_->program.head));
   const int64_t rows_of_unit = r.plan().units[first].rows;
-  uint8_t* scratch = engine_->working().scratch(thread);
+  uint8_t* scratch = cx_->working.scratch(thread);
   uint8_t* gathered = scratch + kernel_scratch(m, table);
   auto* y = reinterpret_cast<float*>(gathered + gathered_bytes(m, table));
   for (int32_t i = 0; i < n; ++i) {
@@ -245,7 +245,7 @@ void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_
   kernels::MatmulArgs args{};
   args.w = {m.type, false, n, m.cols, gathered};
   args.r1 = n;
-  args.x = {row.x, m.cols, engine_->working().q8(), 1};
+  args.x = {row.x, m.cols, cx_->working.q8(), 1};
   args.scale = row.scale;
   args.y = y;
   args.ldy = n;

@@ -12,7 +12,7 @@
 
 #include "approximate/head_clusters.h"
 #include "session/approximation.h"
-#include "session/engine.h"
+#include "session/execution_context.h"
 #include "session/weight_stream.h"
 
 namespace sluice::approximate {
@@ -29,7 +29,7 @@ class ClusteredHead : public session::Approximation {
   // Bytes of scratch per thread.
   [[nodiscard]] static uint64_t scratch_bytes(const model::Mat& head, const kernels::Table& table);
 
-  void attach(session::Engine& engine) override { engine_ = &engine; }
+  void attach(const session::ExecutionContext& context) override { cx_ = &context; }
   [[nodiscard]] session::WeightRun run(const model::Op& op,
                                        session::ApproximateRows& rows) override;
 
@@ -43,7 +43,7 @@ class ClusteredHead : public session::Approximation {
   };
 
   [[nodiscard]] const model::Mat& head() const {
-    return engine_->program().mats[static_cast<size_t>(engine_->program().head)];
+    return cx_->program.mats[static_cast<size_t>(cx_->program.head)];
   }
   [[nodiscard]] Row row_of(const session::ApproximateRows& rows, int32_t t, bool known) const {
     return {rows.in + t * rows.ld_in, rows.out + t * rows.ld_out, scale_, known};
@@ -58,7 +58,7 @@ class ClusteredHead : public session::Approximation {
   // Gives tokens that are not multiplied the expected logit of their cluster.
   void finish_row(const Row& row);
 
-  session::Engine* engine_ = nullptr;
+  const session::ExecutionContext* cx_ = nullptr;
   HeadClusters clusters_;
   float scale_;
   std::array<int32_t, session::kMaxHeadClusters> taken_{};

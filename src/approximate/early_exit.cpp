@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gguf/early_exit.h"
-#include "session/engine.h"
+#include "session/execution_context.h"
 #include "session/weight_stream.h"
 
 namespace sluice::approximate {
@@ -48,10 +48,10 @@ class EarlyExit final : public session::Approximation {
   EarlyExit(double least, std::vector<float> weights, ExitLayers layers, int32_t mode)
       : least_(least), weights_(std::move(weights)), layers_(std::move(layers)), mode_(mode) {}
 
-  void attach(session::Engine& engine) override {
-    engine_ = &engine;
-    left_.reserve(static_cast<size_t>(engine.largest_batch()));
-    demand_.reserve(engine.plan().weights.units.size());
+  void attach(const session::ExecutionContext& context) override {
+    cx_ = &context;
+    left_.reserve(static_cast<size_t>(context.largest_batch));
+    demand_.reserve(context.plan.weights.units.size());
   }
 
   [[nodiscard]] WeightRun run(const model::Op& op, session::ApproximateRows& rows) override {
@@ -66,7 +66,7 @@ class EarlyExit final : public session::Approximation {
     if (step == ExitStep::kLayer && all) announce(rows.at);
     rows.jumps = all && (step == ExitStep::kLayer || step == ExitStep::kJoin);
     if (step == ExitStep::kLast || step == ExitStep::kJoin) {
-      session::ExitCounts& counts = engine_->approximate().exits;
+      session::ExitCounts& counts = cx_->approximate.exits;
       counts.rows += static_cast<uint64_t>(rows.rows);
       counts.left += static_cast<uint64_t>(n_left_);
     }
@@ -75,12 +75,12 @@ class EarlyExit final : public session::Approximation {
 
  private:
   [[nodiscard]] bool leaves(int32_t layer, const float* before, const float* now) const {
-    const session::ExitWatch& watch = engine_->approximate().watch;
+    const session::ExitWatch& watch = cx_->approximate.watch;
     const bool measures = weights_.empty();
     if (measures ? watch.leaves == nullptr : layers_.may[static_cast<size_t>(layer)] == 0) {
       return false;
     }
-    const ExitFeatures features = exit_features(before, now, engine_->program().hp.n_embd);
+    const ExitFeatures features = exit_features(before, now, cx_->program.hp.n_embd);
     if (measures) return watch.leaves(watch.context, layer, features);
     const float* weights = weights_.data() + layer * kExitFeatures;
     double score = 0;
@@ -92,8 +92,8 @@ class EarlyExit final : public session::Approximation {
 
   // After a layer (-1: before the first): restores rows that have exited, and keeps the others.
   void settle_rows(int32_t layer, const session::ApproximateRows& rows) {
-    const int64_t n = engine_->program().hp.n_embd;
-    if (layer >= 0) engine_->approximate().exits.layers += static_cast<uint64_t>(rows.rows);
+    const int64_t n = cx_->program.hp.n_embd;
+    if (layer >= 0) cx_->approximate.exits.layers += static_cast<uint64_t>(rows.rows);
     for (int32_t row = 0; row < rows.rows; ++row) {
       uint8_t& left = left_[static_cast<size_t>(row)];
       float* x = rows.out + row * rows.ld_out;
@@ -114,8 +114,8 @@ class EarlyExit final : public session::Approximation {
   // that the exited rows still need are demanded explicitly; a unit that is not in the demand would
   // find no slot.
   void announce(size_t at) {
-    const model::Program& p = engine_->program();
-    if (engine_->residency().plan().streamed_bytes == 0) return;
+    const model::Program& p = cx_->program;
+    if (cx_->weights.residency().plan().streamed_bytes == 0) return;
     demand_.clear();
     size_t i = target(at);
     while (i != static_cast<size_t>(p.pool)) {
@@ -127,23 +127,23 @@ class EarlyExit final : public session::Approximation {
       const auto* own = p.ops[i].get<model::ApproximateOp>();
       i = own != nullptr && own->mode == mode_ ? target(i) : i + 1;
     }
-    engine_->residency().set_demand(demand_);
+    cx_->weights.residency().set_demand(demand_);
   }
 
   [[nodiscard]] size_t target(size_t at) const {
-    const int32_t jump = engine_->program().ops[at].as<model::ApproximateOp>().jump;
+    const int32_t jump = cx_->program.ops[at].as<model::ApproximateOp>().jump;
     return static_cast<size_t>(static_cast<ptrdiff_t>(at) + jump);
   }
 
   void demand(int32_t mat) {
-    const residency::Residency& r = engine_->residency();
-    const int32_t item = engine_->item_of_mat(mat);
+    const residency::Residency& r = cx_->weights.residency();
+    const int32_t item = cx_->weights.item_of_mat(mat);
     for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
       if (r.streams_in_order(unit)) demand_.push_back(unit);
     }
   }
 
-  session::Engine* engine_ = nullptr;
+  const session::ExecutionContext* cx_ = nullptr;
   const double least_;                // score at which a row exits: log(p / (1 - p))
   const std::vector<float> weights_;  // [n_layer][kExitFeatures]; empty: measuring
   const ExitLayers layers_;

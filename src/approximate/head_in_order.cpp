@@ -18,11 +18,11 @@ class HeadInOrder final : public ClusteredHead {
  public:
   using ClusteredHead::ClusteredHead;
 
-  void attach(session::Engine& engine) override {
-    ClusteredHead::attach(engine);
+  void attach(const session::ExecutionContext& context) override {
+    ClusteredHead::attach(context);
     logits_.resize(clusters_.tokens.size());
     parts_.reserve(static_cast<size_t>(clusters_.n()));
-    units_.reserve(engine.plan().weights.units.size());
+    units_.reserve(context.plan.weights.units.size());
   }
 
   // The whole multiplication, which the program has next, is jumped over: its weights are requested
@@ -38,16 +38,16 @@ class HeadInOrder final : public ClusteredHead {
   // Multiplies parts_, requesting their units that are missing.
   [[nodiscard]] WeightRun multiply_parts(session::WeightStream& weights) {
     weights.units_to_come(parts_, &units_);
-    engine_->residency().set_demand(units_);
-    engine_->poll();
+    cx_->weights.residency().set_demand(units_);
+    cx_->weights.poll();
     return weights.run(parts_);
   }
 
   [[nodiscard]] WeightRun run_whole(session::ApproximateRows& rows) {
     if (rows.begins) {
-      const kernels::Table& table = engine_->table();
+      const kernels::Table& table = cx_->table;
       const int64_t n = head().cols;
-      uint8_t* q8 = engine_->working().q8();
+      uint8_t* q8 = cx_->working.q8();
       for (int32_t t = 0; t < rows.rows; t += kernels::kActTile) {
         table.quantize_q8(rows.in + t * rows.ld_in, rows.ld_in, n,
                           std::min(kernels::kActTile, rows.rows - t),
@@ -98,8 +98,8 @@ class HeadInOrder final : public ClusteredHead {
 
   [[nodiscard]] Product part(const float* x, int64_t ld, int32_t n, float* y, int64_t ldy) const {
     Product out;
-    out.mat = engine_->program().head;
-    out.acts = {x, ld, engine_->working().q8(), n};
+    out.mat = cx_->program.head;
+    out.acts = {x, ld, cx_->working.q8(), n};
     out.y = y;
     out.ldy = ldy;
     out.scale = scale_;

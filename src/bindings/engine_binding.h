@@ -66,7 +66,7 @@ class EngineBinding {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(&engine_->residency().queue()));
   }
   void poll() {
-    engine_->poll();
+    engine_->weights().poll();
     if (draft_) draft_->poll();
   }
 

@@ -73,7 +73,7 @@ val EngineBinding::unit_states() {
         break;
     }
   }
-  if (n > 0 && engine_->pass_under_way()) states_[r.cursor_unit()] |= 16;
+  if (n > 0 && engine_->passes().under_way()) states_[r.cursor_unit()] |= 16;
   return copy_out(std::span<const uint8_t>(states_));
 }
 

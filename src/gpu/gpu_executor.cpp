@@ -7,7 +7,8 @@ namespace sluice::gpu {
 
 using session::Step;
 
-GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine), feed_(engine) {
+GpuExecutor::GpuExecutor(session::Engine& engine)
+    : engine_(engine), cpu_(engine.context()), feed_(engine.context()) {
   vectors_.resize(engine.program().vecs.size());
   rows_.resize(4 * engine.plan().kv.shape.layers.size());
   pass_.vectors = address(vectors_.data());
@@ -55,7 +56,7 @@ bool GpuExecutor::vectors_ready() {
   for (size_t i = 0; i < vectors_.size(); ++i) {
     if (vectors_[i] != nullptr) continue;
     if (!feed_.need_vec(static_cast<int32_t>(i))) return false;
-    vectors_[i] = engine_.vec(static_cast<int32_t>(i));
+    vectors_[i] = engine_.weights().vec(static_cast<int32_t>(i));
     if (vectors_[i] == nullptr) return false;
   }
   return true;
@@ -104,7 +105,7 @@ bool GpuExecutor::take_layers_back() {
   residency::Residency& residency = engine_.residency();
   residency.collect();
   if (residency.under_way() > 0) return false;
-  engine_.pack_loaded();
+  engine_.weights().pack_loaded();
   if (engine_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;
   return true;
@@ -125,7 +126,8 @@ Step GpuExecutor::step(int32_t* max_ops) {
     }
     if (cpu_.at() == 0) return Step::kProgress;
     if (!vectors_ready()) {
-      return engine_.poll() || engine_.help_reading() ? Step::kProgress : Step::kBlocked;
+      return engine_.weights().poll() || engine_.weights().help_reading() ? Step::kProgress
+                                                                          : Step::kBlocked;
     }
     cpu_.abandon();
     hand_over();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "session/cpu_executor.h"
+#include "session/engine.h"
 
 namespace sluice::gpu {
 

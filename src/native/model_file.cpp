@@ -437,7 +437,7 @@ Status Model::drive(const Stepper& step) {
 Status Model::wait() {
   SLUICE_RETURN_IF_ERROR(failure());
   const uint32_t seen = engine_->residency().queue().completed.load(std::memory_order_acquire);
-  if (engine_->poll()) return {};
+  if (engine_->weights().poll()) return {};
   return wait_for_fill(seen);
 }
 
@@ -454,7 +454,7 @@ Status Model::preload(Progress progress, void* context) {
   if (!out_of_turn.empty()) residency.set_demand(out_of_turn);
   for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
-    engine_->poll();
+    engine_->weights().poll();
     if (!engine_->failure().ok()) return engine_->failure();
     uint64_t loaded = 0, total = 0;
     for (uint32_t u = 0; u < plan.units.size(); ++u) {
@@ -479,7 +479,7 @@ Status Model::end_reads() {
     if (residency.under_way() == 0) break;
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
-  engine_->pack_loaded();
+  engine_->weights().pack_loaded();
   return {};
 }
 

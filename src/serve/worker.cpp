@@ -142,9 +142,10 @@ Step Worker::compute(int32_t max_ops) {
   const Step chosen = scheduler_.choose(max_ops);
   if (chosen != Step::kDone) return chosen;
   const bool turn = !embedded_last_ || !scheduler_.waiting();
-  if (turn && !model_.engine().pass_under_way() && begin_embedding_pass()) return Step::kProgress;
+  if (turn && !model_.engine().passes().under_way() && begin_embedding_pass())
+    return Step::kProgress;
   const Step reached = scheduler_.step(max_ops);
-  if (!model_.engine().pass_under_way()) embedded_last_ = false;
+  if (!model_.engine().passes().under_way()) embedded_last_ = false;
   return reached;
 }
 

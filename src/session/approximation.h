@@ -19,7 +19,7 @@
 
 namespace sluice::session {
 
-class Engine;
+struct ExecutionContext;
 class WeightStream;
 enum class WeightRun : uint8_t;
 struct EngineOptions;
@@ -102,8 +102,8 @@ struct ApproximateRows {
 class Approximation {
  public:
   virtual ~Approximation() = default;
-  // Called once, before the first pass. The engine outlives the mode.
-  virtual void attach(Engine& engine) = 0;
+  // Called once, before the first pass. The context outlives the mode.
+  virtual void attach(const ExecutionContext& context) = 0;
   // Runs one of the mode's operations.
   [[nodiscard]] virtual WeightRun run(const model::Op& op, ApproximateRows& rows) = 0;
 };

@@ -134,7 +134,7 @@ bool Batcher::begin() {
   turn_ = n > 0 ? (turn_ + 1) % n : 0;
   if (taken_.empty()) return false;
   shared_by_ = static_cast<int32_t>(taken_.size());
-  static_cast<void>(engine_.begin_pass());
+  static_cast<void>(engine_.passes().begin());
   BatchSpec spec;
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
@@ -151,7 +151,7 @@ Step Batcher::step(int32_t max_ops) {
     end();
   }
   if (!under_way_) {
-    if (engine_.pass_under_way()) return Step::kBlocked;
+    if (engine_.passes().under_way()) return Step::kBlocked;
     if (!begin()) return Step::kDone;
   }
   const double start = monotonic_ms();
@@ -181,13 +181,13 @@ void Batcher::commit() {
       s->stats_.tokens += static_cast<uint64_t>(part.n);
       if (s->position() == s->pass_end_) {
         s->active_ = false;
-        s->pass_ = engine_.last_pass();
+        s->pass_ = engine_.passes().last();
         s->first_logits_ = row;
       }
     }
     row += part.n_rows;
   }
-  if (const double ms = engine_.pass_ms(); ms > 0) note(ms);
+  if (const double ms = engine_.passes().ms(); ms > 0) note(ms);
   end();
 }
 
@@ -205,7 +205,7 @@ void Batcher::note(double ms) {
 
 void Batcher::end() {
   under_way_ = false;
-  engine_.end_pass();
+  engine_.passes().end();
 }
 
 void Batcher::fail(const Status& why) {

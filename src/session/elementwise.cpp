@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "session/cpu_executor.h"
+#include "session/ops.h"
 
 namespace sluice::session {
 
@@ -86,17 +86,17 @@ void sparsify(const Op& op, float* x) {
 
 }  // namespace
 
-void CpuExecutor::op_vectors(const Op& op) {
+void op_vectors(CpuBatch& cx, const Op& op) {
   const float* vec = nullptr;
   bool one = false;
   if (const auto* own = op.get<model::MulVecOp>()) {
-    vec = engine_.vec(own->by);
-    one = engine_.program().vecs[static_cast<size_t>(own->by)].n == 1;
+    vec = cx.vec(own->by);
+    one = cx.program.vecs[static_cast<size_t>(own->by)].n == 1;
   }
-  for_rows(rows_, [&](int32_t t) {
-    const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
-    float* out = buffer(op.out) + t * engine_.width(op.out);
-    const float* weights = buffer(Buf::kRouter) + t * engine_.width(Buf::kRouter) + op.in_col;
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    const float* in = cx.buffer(op.in) + t * cx.width(op.in) + op.in_col;
+    float* out = cx.buffer(op.out) + t * cx.width(op.out);
+    const float* weights = cx.buffer(Buf::kRouter) + t * cx.width(Buf::kRouter) + op.in_col;
     switch (op.kind()) {
       case OpKind::kCopy:
         copy_groups(op, in, out + op.out_col);
@@ -122,60 +122,15 @@ void CpuExecutor::op_vectors(const Op& op) {
 
 // Scales queries by position. Positions count from 1 if the offset is 1; the quotient is rounded
 // down.
-void CpuExecutor::op_temperature(const Op& op) {
-  const model::HParams& hp = engine_.program().hp;
-  for_rows(rows_, [&](int32_t t) {
-    float* q = buffer(op.in) + t * engine_.width(op.in);
-    const int64_t steps = (position_of(t) + hp.temperature.offset) / hp.temperature.length;
+void op_temperature(CpuBatch& cx, const Op& op) {
+  const model::HParams& hp = cx.program.hp;
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    float* q = cx.buffer(op.in) + t * cx.width(op.in);
+    const int64_t steps = (cx.position_of(t) + hp.temperature.offset) / hp.temperature.length;
     const double grown = hp.temperature.scale * std::log(1 + static_cast<double>(steps));
     const float by = static_cast<float>(1 + grown);
     std::for_each(q, q + op.n, [by](float& x) { x *= by; });
   });
-}
-
-// out = (add ? out : 0) + scale * the token's row of the table.
-bool CpuExecutor::op_rows(const Op& op) {
-  const auto& own = op.as<model::RowsOp>();
-  const size_t table = static_cast<size_t>(own.table);
-  if (!row_feed_.ready(table)) return false;
-  float* values = reinterpret_cast<float*>(engine_.working().scratch(0));
-  for_lanes([&] {
-    for (int32_t t = 0; t < rows_; ++t) {
-      row_feed_.read(table, token_ + t, op.in_col, op.n, values);
-      float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-      for (int32_t i = 0; i < op.n; ++i) out[i] = (own.add ? out[i] : 0) + own.scale * values[i];
-    }
-  });
-  return true;
-}
-
-// One matrix multiplication per head, each with its own columns of in and out.
-bool CpuExecutor::op_head_matmul(const Op& op) {
-  const auto& own = op.as<model::HeadMatmulOp>();
-  const std::vector<int32_t>& mats = engine_.program().by_head[static_cast<size_t>(own.by_head)];
-  const float* x = buffer(op.in) + op.in_col;
-  const int64_t ld = engine_.width(op.in);
-  const size_t q8_stride = static_cast<size_t>(rows_) * engine_.table().q8_bytes(op.n);
-  const auto q8 = [&](int32_t h) {
-    return engine_.working().q8() + (own.in_step == 0 ? 0 : static_cast<size_t>(h) * q8_stride);
-  };
-  if (!cursor_.started) {
-    const int32_t inputs = !wants_q8(mats[0]) ? 0 : own.in_step == 0 ? 1 : own.heads;
-    for (int32_t h = 0; h < inputs; ++h) {
-      quantize(x + int64_t{h} * own.in_step, ld, op.n, rows_, q8(h));
-    }
-    cursor_.started = true;
-  }
-  products_.clear();
-  for (int32_t h = 0; h < own.heads; ++h) {
-    Product product;
-    product.mat = mats[static_cast<size_t>(h)];
-    product.acts = {x + int64_t{h} * own.in_step, ld, q8(h), rows_};
-    product.y = buffer(op.out) + op.out_col + int64_t{h} * own.out_step;
-    product.ldy = engine_.width(op.out);
-    products_.push_back(product);
-  }
-  return run_products();
 }
 
 }  // namespace sluice::session

@@ -7,22 +7,22 @@ namespace sluice::session {
 
 static_assert(model::kMaxTables <= residency::Residency::kMaxTables);
 
-EmbeddingRows::EmbeddingRows(Engine& engine) : engine_(engine) {
-  unit_of_.resize(static_cast<size_t>(engine.largest_batch()));
+EmbeddingRows::EmbeddingRows(const ExecutionContext& context) : cx_(context) {
+  unit_of_.resize(static_cast<size_t>(context.largest_batch));
 }
 
 const model::Mat& EmbeddingRows::mat(size_t table) const {
-  const model::Program& p = engine_.program();
+  const model::Program& p = cx_.program;
   return p.mats[static_cast<size_t>(p.tables[table])];
 }
 
 uint8_t* EmbeddingRows::row(size_t table, int32_t t) const {
-  return engine_.working().table_rows(table) + t * mat(table).row_bytes;
+  return cx_.working.table_rows(table) + t * mat(table).row_bytes;
 }
 
 bool EmbeddingRows::begin(std::span<const Token> tokens) {
   for (size_t i = 0; i < model::kMaxTables; ++i) {
-    if (engine_.residency().rows_under_way(i) > 0) return false;
+    if (cx_.weights.residency().rows_under_way(i) > 0) return false;
   }
   tokens_ = tokens;
   table_ = 0;
@@ -31,8 +31,8 @@ bool EmbeddingRows::begin(std::span<const Token> tokens) {
 }
 
 uint32_t EmbeddingRows::held(Token token) const {
-  residency::Residency& r = engine_.residency();
-  const int32_t item = engine_.item_of_mat(engine_.program().embedding);
+  residency::Residency& r = cx_.weights.residency();
+  const int32_t item = cx_.weights.item_of_mat(cx_.program.embedding);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
     const residency::Unit& unit = r.plan().units[u];
     if (token < unit.row0 + unit.rows) return unit.pinned && r.ready(u) ? u : residency::kNoUnit;
@@ -41,15 +41,15 @@ uint32_t EmbeddingRows::held(Token token) const {
 }
 
 void EmbeddingRows::request() {
-  residency::Residency& r = engine_.residency();
-  for (const size_t n = engine_.program().tables.size(); table_ < n; ++table_) {
+  residency::Residency& r = cx_.weights.residency();
+  for (const size_t n = cx_.program.tables.size(); table_ < n; ++table_) {
     const model::Mat& m = mat(table_);
     for (int32_t& t = asked_[table_].rows; t < n_tokens(); ++t) {
       const Token token = token_at(t);
       const uint32_t unit = table_ == 0 ? held(token) : residency::kNoUnit;
       if (table_ == 0) unit_of_[static_cast<size_t>(t)] = unit;
       if (unit != residency::kNoUnit) continue;
-      EmbeddingRowCache& cache = engine_.working().embedding_row_cache(table_);
+      EmbeddingRowCache& cache = cx_.working.embedding_row_cache(table_);
       if (const uint8_t* known = cache.find(token)) {
         std::copy_n(known, m.row_bytes, row(table_, t));
         continue;
@@ -65,7 +65,7 @@ void EmbeddingRows::request() {
 bool EmbeddingRows::ready(size_t table) {
   request();
   Asked& asked = asked_[table];
-  if (asked.rows < n_tokens() || engine_.residency().rows_under_way(table) > 0) return false;
+  if (asked.rows < n_tokens() || cx_.weights.residency().rows_under_way(table) > 0) return false;
   if (asked.looked_at) return true;
   asked.looked_at = true;
   const model::Mat& m = mat(table);
@@ -73,10 +73,10 @@ bool EmbeddingRows::ready(size_t table) {
     if (table == 0 && unit_of_[static_cast<size_t>(t)] != residency::kNoUnit) continue;
     const Token token = token_at(t);
     if (kernels::all_finite(m.type, row(table, t), m.cols)) {
-      engine_.working().embedding_row_cache(table).keep(token, row(table, t));
+      cx_.working.embedding_row_cache(table).keep(token, row(table, t));
       continue;
     }
-    engine_.refuse_weights(m.name, token, token);
+    cx_.weights.refuse(m.name, token, token);
   }
   return true;
 }
@@ -86,16 +86,16 @@ void EmbeddingRows::read(size_t table, int32_t t, int64_t col, int64_t n, float*
   const uint8_t* from = row(table, t);
   const uint32_t u = table == 0 ? unit_of_[static_cast<size_t>(t)] : residency::kNoUnit;
   if (u != residency::kNoUnit) {
-    residency::Residency& r = engine_.residency();
+    residency::Residency& r = cx_.weights.residency();
     const residency::Unit& unit = r.plan().units[u];
     const int64_t at = token_at(t) - unit.row0;
     if (r.packed(u)) {  // packed units are read by whole rows
-      engine_.table().unpack_row({m.type, true, unit.rows, m.cols, r.data(u)}, at, out);
+      cx_.table.unpack_row({m.type, true, unit.rows, m.cols, r.data(u)}, at, out);
       return;
     }
     from = r.data(u) + at * m.row_bytes;
   }
-  engine_.table().dequantize(m.type, from + col * m.row_bytes / m.cols, n, out);
+  cx_.table.dequantize(m.type, from + col * m.row_bytes / m.cols, n, out);
 }
 
 }  // namespace sluice::session

@@ -8,14 +8,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "session/engine.h"
+#include "session/execution_context.h"
 #include "session/sequence.h"
 
 namespace sluice::session {
 
 class EmbeddingRows {
  public:
-  explicit EmbeddingRows(Engine& engine);
+  explicit EmbeddingRows(const ExecutionContext& context);
 
   // Sets the batch's tokens; the caller keeps them until the batch ends. False while rows of an
   // abandoned batch are still being read.
@@ -37,7 +37,7 @@ class EmbeddingRows {
   // The resident unit that holds a row of the token embedding; kNoUnit: none.
   [[nodiscard]] uint32_t held(Token token) const;
 
-  Engine& engine_;
+  ExecutionContext cx_;
   [[nodiscard]] Token token_at(int32_t t) const { return tokens_[static_cast<size_t>(t)]; }
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
 

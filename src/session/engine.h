@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/aligned.h"
@@ -15,9 +16,11 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/compute_buffer.h"
+#include "session/execution_context.h"
 #include "session/fingerprint.h"
-#include "session/finite_check.h"
 #include "session/memory_plan.h"
+#include "session/passes.h"
+#include "session/weights.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::session {
@@ -54,10 +57,12 @@ class Engine {
   // The vocabulary for grammars, built on first use. Errors: kBudgetTooSmall if the plan has no
   // memory for structured output, kOutOfMemory.
   [[nodiscard]] Result<const grammar::Vocabulary*> vocabulary();
-  [[nodiscard]] residency::Residency& residency() { return residency_; }
-  [[nodiscard]] const residency::Residency& residency() const { return residency_; }
+  [[nodiscard]] Weights& weights() { return weights_; }
+  [[nodiscard]] residency::Residency& residency() { return weights_.residency(); }
+  [[nodiscard]] const residency::Residency& residency() const { return weights_.residency(); }
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
-  [[nodiscard]] RangeReader* reader() { return options_.reader; }
+  // For executors and what they consist of.
+  [[nodiscard]] const ExecutionContext& context() const { return *context_; }
 
   // What a sequence that was computed with these adapters (AdapterSet::sum()) depends on.
   [[nodiscard]] Fingerprint fingerprint(uint64_t adapters) const;
@@ -83,7 +88,7 @@ class Engine {
   [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget) const {
     return plan_for(budget, adapters_.needs());
   }
-  [[nodiscard]] const Status& failure() const { return failure_; }
+  [[nodiscard]] const Status& failure() const { return weights_.failure(); }
 
   // The GPU computes the first `layers` layers and holds their weights. Memory then goes to the
   // other layers first; weights of offloaded layers are read only if the CPU has to compute them.
@@ -100,7 +105,7 @@ class Engine {
   [[nodiscard]] uint64_t budget_for(std::span<const adapter::Source> sources) const;
   [[nodiscard]] const AdapterSet& adapters() const { return adapters_; }
   // Counts changes of the plan.
-  [[nodiscard]] uint32_t replans() const { return replans_; }
+  [[nodiscard]] uint32_t replans() const { return weights_.replans(); }
   // The largest n_batch that plan() ever has.
   [[nodiscard]] int32_t largest_batch() const { return options_.n_batch; }
 
@@ -109,52 +114,23 @@ class Engine {
   // Replaces the CPU executor; call before the first pass.
   void compute_with(std::unique_ptr<Executor> executor);
   [[nodiscard]] kv::KvPool& pool_of_sequences() { return sequences_; }
-  // Begins a pass and returns its number.
-  [[nodiscard]] uint64_t begin_pass();
-  void end_pass() { pass_under_way_ = false; }
-  [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
-  [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
-  // Milliseconds since the pass began; 0 if it waited for pinned weights, which others will not.
-  [[nodiscard]] double pass_ms() const;
+  [[nodiscard]] Passes& passes() { return passes_; }
   // Measured latency of small batches under this budget, including waits for weights.
   [[nodiscard]] draft::BatchLatency& costs() { return costs_; }
   // Acceptance of draft tokens for this model, or, for a draft model, of those it generates.
   [[nodiscard]] draft::DraftState& draft_state() { return draft_state_; }
   // The multi-token prediction (MTP) head; null if it was not requested.
   [[nodiscard]] NextnHead* nextn() { return nextn_.get(); }
-  // The mode of an ApproximateOp.
-  [[nodiscard]] Approximation& mode(int32_t i) { return *modes_[static_cast<size_t>(i)]; }
   [[nodiscard]] ApproximateState& approximate() { return approximate_; }
   [[nodiscard]] const ComputeBuffer& working() const { return working_; }
   [[nodiscard]] ComputeBuffer& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
-  // --- weights ----------------------------------------------------------------------------------
-  [[nodiscard]] int32_t item_of_mat(int32_t mat) const {
-    return plan_.items.mat[static_cast<size_t>(mat)];
-  }
-  // A small tensor as f32; null until it has arrived.
-  [[nodiscard]] const float* vec(int32_t index) const;
-  // Packs pinned weights and converts small tensors whose bytes have arrived.
-  void pack_loaded();
-  [[nodiscard]] FiniteCheck& finite_check() { return weight_check_; }
-  // Turns a failed check into failure(). Call after a FiniteCheck.
-  void settle_check();
-  // Sets failure(): rows [first, last] of a tensor have a value that is not finite.
-  void refuse_weights(const std::string& tensor, int64_t first, int64_t last);
-  // Collects completed reads and requests more; true if something arrived.
-  bool poll();
-  // Threads with nothing to compute serve pending requests beside the driver, because a device is
-  // faster with several readers. True if they served any.
-  bool help_reading();
-
  private:
   Engine() = default;
-  void map_items();
   [[nodiscard]] Status adopt(MemoryPlan plan);
   [[nodiscard]] Result<MemoryPlan> plan_for(uint64_t budget, const AdapterNeeds& adapters) const;
   [[nodiscard]] Status replan(uint64_t budget, const AdapterNeeds& adapters);
-  void settle_unit(uint32_t unit, int thread);
 
   model::Program program_;
   MemoryPlan plan_;
@@ -163,29 +139,23 @@ class Engine {
   uint64_t lent_ = 0;        // part of options_.reserve
   AdapterSet adapters_;
   Fingerprint fingerprint_;  // without the adapters
-  uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<grammar::TokenSource> token_source_;
   std::unique_ptr<grammar::Vocabulary> vocabulary_;
   std::unique_ptr<ThreadPool> own_pool_;
   ThreadPool* pool_ = nullptr;
-  residency::Residency residency_;
-  FiniteCheck weight_check_;
-  std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
   ComputeBuffer working_;
+  Weights weights_{program_, plan_, working_};
+  Passes passes_{weights_};
+  std::optional<ExecutionContext> context_;
   kv::KvPool sequences_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<NextnHead> nextn_;
-  uint64_t last_pass_ = 0;
-  bool pass_under_way_ = false;
-  double pass_began_ms_ = 0;
-  uint32_t pins_absent_ = 0;  // when the pass began
   draft::BatchLatency costs_;
   draft::DraftState draft_state_;
   Approximations modes_;
   ApproximateState approximate_;
-  Status failure_;
 };
 
 }  // namespace sluice::session

@@ -1,12 +1,12 @@
-// Checkpoints for `sluice dump`: passes intermediate values of the operation just done to the
-// observer, and recomputes what fused attention never materializes (scores and probabilities).
+// Names checkpoints and recomputes what kernels do not store.
+#include "session/eval_callback.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
-#include <vector>
 
-#include "session/cpu_executor.h"
+#include "session/attention.h"
 
 namespace sluice::session {
 
@@ -29,50 +29,51 @@ std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
 }  // namespace
 
 // Saves the buffer that an operation will add to, so that checkpoints can show the addend alone.
-void CpuExecutor::observe_before(const Op& op) {
-  if (!observer_ || cursor_.started) return;
+void EvalCallback::before(const CpuBatch& cx, const Op& op) {
+  if (!observer_) return;
   if (const auto* product = op.get<model::MatmulOp>(); product == nullptr || !product->add) return;
-  const float* x = buffer(op.out);
-  before_.assign(x, x + rows_ * engine_.width(op.out));
+  const float* x = cx.buffer(op.out);
+  before_.assign(x, x + cx.rows * cx.width(op.out));
 }
 
-void CpuExecutor::observe_marks() {
+void EvalCallback::after(CpuBatch& cx, size_t at) {
   if (!observer_) return;
-  const model::Program& p = engine_.program();
-  const int32_t op = static_cast<int32_t>(pc_);
+  const model::Program& p = cx.program;
+  const int32_t op = static_cast<int32_t>(at);
   // Scores are not shown for layers that use another layer's KV cache or relative position biases.
-  const Op& done = p.ops[pc_];
-  const auto* attention = done.get<AttentionOp>();
-  if (attention != nullptr && attention->att.owned_by(done.layer) && attention->relative < 0) {
-    observe_attention(done.layer, *attention);
+  const Op& done = p.ops[at];
+  const auto* own = done.get<AttentionOp>();
+  if (own != nullptr && own->att.owned_by(done.layer) && own->relative < 0) {
+    attention(cx, done.layer, *own);
   }
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
     const model::Mark& m = p.marks[mark_];
-    const float* data = buffer(m.buf) + m.col;
-    const int64_t stride = engine_.width(m.buf);
+    const float* data = cx.buffer(m.buf) + m.col;
+    const int64_t stride = cx.width(m.buf);
     if (m.part == model::MarkPart::kAddend) {
-      for (int64_t i = 0; i < rows_ * stride; ++i) {
+      for (int64_t i = 0; i < cx.rows * stride; ++i) {
         before_[static_cast<size_t>(i)] = data[i] - before_[static_cast<size_t>(i)];
       }
       data = before_.data();
     } else if (m.part == model::MarkPart::kUnweighted) {
-      unweighted_norm(p.ops[pc_]);
+      unweighted_norm(cx, p.ops[at]);
       data = before_.data();
     }
-    observer_(checkpoint_name(m.name, m.layer, m.kind).c_str(), m.ne0, m.ne1, rows_, data, stride);
+    observer_(checkpoint_name(m.name, m.layer, m.kind).c_str(), m.ne0, m.ne1, cx.rows, data,
+              stride);
   }
 }
 
 // Recomputes an RMS norm without its weight, which the kernel does not store.
-void CpuExecutor::unweighted_norm(const Op& op) {
-  const int64_t ld = engine_.width(op.in);
-  before_.assign(static_cast<size_t>(rows_ * ld), 0);
-  for (int32_t t = 0; t < rows_; ++t) {
-    const float* x = buffer(op.in) + t * ld;
+void EvalCallback::unweighted_norm(const CpuBatch& cx, const Op& op) {
+  const int64_t ld = cx.width(op.in);
+  before_.assign(static_cast<size_t>(cx.rows * ld), 0);
+  for (int32_t t = 0; t < cx.rows; ++t) {
+    const float* x = cx.buffer(op.in) + t * ld;
     double sum = 0;
     for (int32_t i = 0; i < op.n; ++i) sum += static_cast<double>(x[i]) * x[i];
-    const double factor = 1 / std::sqrt(sum / op.n + engine_.program().hp.norm.eps);
+    const double factor = 1 / std::sqrt(sum / op.n + cx.program.hp.norm.eps);
     for (int32_t i = 0; i < op.n; ++i) {
       before_[static_cast<size_t>(t * ld + i)] = static_cast<float>(x[i] * factor);
     }
@@ -84,15 +85,15 @@ void CpuExecutor::unweighted_norm(const Op& op) {
 // quantized cache, the pass itself continues with attention over the cache. Emits
 // kq [n_kv][tokens][heads], the raw scores; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
-void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
-  const int32_t dk = op.att.dk, dv = op.att.dv, n = rows_;
+void EvalCallback::attention(CpuBatch& cx, int32_t layer, const AttentionOp& op) {
+  const int32_t dk = op.att.dk, dv = op.att.dv, n = cx.rows;
   const int32_t n_head = op.att.heads, n_kv_head = op.att.kv_heads;
   const size_t pairs = static_cast<size_t>(n_head) * static_cast<size_t>(n);
   std::vector<float> scores(pairs * static_cast<size_t>(n)), probabilities(scores.size());
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));
   std::vector<float> rest(static_cast<size_t>(dv));
-  const bool quantized = !engine_.plan().kv.types.f16();
-  const int64_t ld = engine_.width(Buf::kQkv);
+  const bool quantized = !cx.plan.kv.types.f16();
+  const int64_t ld = cx.width(Buf::kQkv);
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
   const auto score = [&](int32_t head, int32_t distance, float dot) {
     double x = static_cast<double>(dot) * scale;
@@ -100,16 +101,16 @@ void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
     return op.alibi != 0 ? x - static_cast<double>(alibi_slope(op, head)) * std::abs(distance) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
-    const float* keys = buffer(Buf::kQkv) + (n_head + h / (n_head / n_kv_head)) * dk;
+    const float* keys = cx.buffer(Buf::kQkv) + (n_head + h / (n_head / n_kv_head)) * dk;
     const float* values = op.att.values_in_keys
                               ? keys
-                              : buffer(Buf::kQkv) + op.att.values() + h / op.att.group() * dv;
+                              : cx.buffer(Buf::kQkv) + op.att.values() + h / op.att.group() * dv;
     for (int32_t t = 0; t < n; ++t) {
       const size_t at = static_cast<size_t>(h * n + t);
       float* s = &scores[at * static_cast<size_t>(n)];
       float* p = &probabilities[at * static_cast<size_t>(n)];
-      const float* q = buffer(Buf::kQkv) + t * ld + h * dk;
-      double max = sink(op, h), sum = 0;
+      const float* q = cx.buffer(Buf::kQkv) + t * ld + h * dk;
+      double max = cx.sink(op, h), sum = 0;
       for (int32_t j = 0; j < n; ++j) {
         double dot = 0;
         for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * keys[j * ld + i];
@@ -118,12 +119,12 @@ void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
       const int32_t begin = window_begin(op, t), end = window_end(op, t, n);
       for (int32_t j = begin; j < end; ++j) max = std::max(max, score(h, t - j, s[j]));
       for (int32_t j = begin; j < end; ++j) sum += std::exp(score(h, t - j, s[j]) - max);
-      if (op.sinks >= 0) sum += std::exp(sink(op, h) - max);
+      if (op.sinks >= 0) sum += std::exp(cx.sink(op, h) - max);
       for (int32_t j = begin; j < end; ++j) {
         p[j] = static_cast<float>(std::exp(score(h, t - j, s[j]) - max) / sum);
       }
       float* out =
-          quantized ? rest.data() : buffer(Buf::kAtt) + t * engine_.width(Buf::kAtt) + h * dv;
+          quantized ? rest.data() : cx.buffer(Buf::kAtt) + t * cx.width(Buf::kAtt) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
         for (int32_t j = begin; j < end; ++j)

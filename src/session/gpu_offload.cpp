@@ -2,6 +2,7 @@
 // last in line for memory, outside the streaming order, and read only when the CPU computes these
 // layers after all, because the GPU lacks an operation or has just been lost.
 #include "session/cpu_executor.h"
+#include "session/engine.h"
 
 namespace sluice::session {
 
@@ -26,10 +27,10 @@ Status Engine::offload_layers(int32_t layers) {
 
 void CpuExecutor::demand_weights() {
   // Experts, table rows and vectors request their own weights.
-  if (!cursor_.started || !engine_.program().ops[pc_].is<model::MatmulOp>()) return;
+  if (!cursor_.started || !cx_.program.ops[pc_].is<model::MatmulOp>()) return;
   feed_.units_to_come(products_, &demand_);
-  engine_.residency().set_demand(demand_);
-  engine_.poll();
+  cx_.weights.residency().set_demand(demand_);
+  cx_.weights.poll();
 }
 
 }  // namespace sluice::session

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "draft/policy.h"
-#include "session/engine.h"
-#include "session/executor.h"
+#include "session/cpu_batch.h"
+#include "session/passes.h"
 #include "session/sequence.h"
 
 namespace sluice::session {
@@ -35,12 +35,25 @@ struct NextnBatch {
   float* given = nullptr;  // [n_embd], receives the output of the last row
 };
 
+// --- for an executor: the head's part of a batch
+// Batches of the model: what the head may read later.
+void note_states_begin(const CpuBatch& cx);
+// Stores the states of all tokens, before rows are selected.
+void note_states(const CpuBatch& cx);
+// Batches of the head: copies its states in and its output out.
+void enter_nextn(const CpuBatch& cx);
+void leave_nextn(const CpuBatch& cx);
+// Demands the weights from operation `at` to the next mixture, which are not in the streaming
+// order. `demand` is scratch.
+void demand_nextn(const CpuBatch& cx, size_t at, std::vector<uint32_t>& demand);
+
 class Session;
 
 class NextnHead {
  public:
   // Errors: kOutOfMemory.
-  [[nodiscard]] static Result<std::unique_ptr<NextnHead>> create(Engine& engine);
+  [[nodiscard]] static Result<std::unique_ptr<NextnHead>> create(
+      const ExecutionContext& context, Passes& passes, const std::unique_ptr<Executor>& executor);
 
   // --- called by the executor with a batch of one sequence: rows of the residual stream
   void begin_rows(const Sequence& sequence, int32_t first);
@@ -59,7 +72,7 @@ class NextnHead {
   [[nodiscard]] bool go_on(Token token);
   // As Session::step(). kDone: logits() predict the next token.
   [[nodiscard]] Step step(int32_t max_ops);
-  [[nodiscard]] std::span<const float> logits() const { return engine_.executor().logits(0); }
+  [[nodiscard]] std::span<const float> logits() const { return executor_->logits(0); }
   [[nodiscard]] const Status& failure() const { return failure_; }
   void cancel();
 
@@ -70,14 +83,18 @@ class NextnHead {
   [[nodiscard]] uint64_t weights() const;
 
  private:
-  explicit NextnHead(Engine& engine) : engine_(engine) {}
+  NextnHead(const ExecutionContext& context, Passes& passes,
+            const std::unique_ptr<Executor>& executor)
+      : cx_(context), passes_(passes), executor_(executor) {}
   void begin_pass(int32_t n);
   void begin_batch();
   [[nodiscard]] float* state(int32_t position) {
     return states_.data() + size_t{static_cast<uint32_t>(position % kNextnStates)} * width_;
   }
 
-  Engine& engine_;
+  ExecutionContext cx_;
+  Passes& passes_;
+  const std::unique_ptr<Executor>& executor_;  // the engine's, which may be replaced
   size_t width_ = 0;
   std::vector<float> states_;           // [kNextnStates][n_embd]; position p at p % kNextnStates
   std::vector<Token> tokens_;           // [kNextnStates], likewise

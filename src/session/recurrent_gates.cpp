@@ -2,7 +2,7 @@
 // (mixing a token with the previous one). Rows are independent and spread over the thread pool.
 #include <algorithm>
 
-#include "session/cpu_executor.h"
+#include "session/ops.h"
 
 namespace sluice::session {
 
@@ -45,39 +45,35 @@ void apply(const kernels::Table& k, Unary unary, const float* x, int64_t n, floa
 
 }  // namespace
 
-float* CpuExecutor::row_at(model::Buf buf, int64_t col, int32_t t) const {
-  return buffer(buf) + t * engine_.width(buf) + col;
-}
-
-void CpuExecutor::op_unary(const Op& op) {
+void op_unary(CpuBatch& cx, const Op& op) {
   const Unary unary = op.as<model::UnaryOp>().unary;
-  for_rows(rows_, [&](int32_t t) {
-    apply(engine_.table(), unary, row_at(op.in, op.in_col, t), op.n, row_at(op.out, op.out_col, t));
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    apply(cx.table, unary, cx.row_at(op.in, op.in_col, t), op.n, cx.row_at(op.out, op.out_col, t));
   });
 }
 
 // Turns gates into multipliers, in place.
-void CpuExecutor::op_gated(const Op& op) {
+void op_gated(CpuBatch& cx, const Op& op) {
   const auto& own = op.as<model::GatedOp>();
-  for_rows(rows_, [&](int32_t t) {
-    float* gate = row_at(own.gate.buf, own.gate.col, t);
-    const float* in = row_at(op.in, op.in_col, t);
-    float* out = row_at(op.out, op.out_col, t);
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    float* gate = cx.row_at(own.gate.buf, own.gate.col, t);
+    const float* in = cx.row_at(op.in, op.in_col, t);
+    float* out = cx.row_at(op.out, op.out_col, t);
     for (int32_t h = 0; h < own.heads; ++h, gate += own.stride, in += op.n, out += op.n) {
-      apply(engine_.table(), own.unary, gate, op.n, gate);
+      apply(cx.table, own.unary, gate, op.n, gate);
       for (int32_t i = 0; i < op.n; ++i) out[i] = in[i] * gate[i];
     }
   });
 }
 
-void CpuExecutor::op_decay(const Op& op) {
-  const kernels::Table& k = engine_.table();
+void op_decay(CpuBatch& cx, const Op& op) {
+  const kernels::Table& k = cx.table;
   const auto& own = op.as<model::DecayOp>();
-  const float *bias = engine_.vec(own.bias), *rate = engine_.vec(own.rates);
+  const float *bias = cx.vec(own.bias), *rate = cx.vec(own.rates);
   const int32_t per_head = op.n / own.heads;
-  for_rows(rows_, [&](int32_t t) {
-    float* in = row_at(op.in, op.in_col, t);
-    float* out = row_at(op.out, op.out_col, t);
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    float* in = cx.row_at(op.in, op.in_col, t);
+    float* out = cx.row_at(op.out, op.out_col, t);
     k.add(in, bias, op.n, in);
     k.softplus(in, op.n, in);
     for (int32_t i = 0; i < op.n; ++i) out[i] = in[i] * rate[i / per_head];
@@ -85,12 +81,13 @@ void CpuExecutor::op_decay(const Op& op) {
   });
 }
 
-void CpuExecutor::op_lerp(const Op& op) {
+void op_lerp(CpuBatch& cx, const Op& op) {
   const auto& own = op.as<model::LerpOp>();
-  const float* weight = engine_.vec(own.weights);
-  for_rows(rows_, [&](int32_t t) {
-    const float *x = row_at(op.in, op.in_col, t), *step = row_at(own.step.buf, own.step.col, t);
-    float* out = row_at(op.out, op.out_col, t);
+  const float* weight = cx.vec(own.weights);
+  cx.for_rows(cx.rows, [&](int32_t t) {
+    const float *x = cx.row_at(op.in, op.in_col, t),
+                *step = cx.row_at(own.step.buf, own.step.col, t);
+    float* out = cx.row_at(op.out, op.out_col, t);
     const float* w = weight;
     for (int32_t r = 0; r < own.rows; ++r, out += op.n, w += op.n) {
       for (int32_t i = 0; i < op.n; ++i) {

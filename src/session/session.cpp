@@ -40,7 +40,7 @@ Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) cons
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a forward pass is already running");
   if (kept > 0 && outdated()) return adapters_changed();
-  if (batcher_ == nullptr && engine_.pass_under_way()) {
+  if (batcher_ == nullptr && engine_.passes().under_way()) {
     return error(Code::kInvalidArgument, "another session's forward pass is running");
   }
   if (n_tokens == 0) return error(Code::kPromptEmpty, "there are no tokens to process");
@@ -197,7 +197,7 @@ Status Session::begin_media(const MediaInput& input) {
   sequence_.append(input);
   spec_.media.time = sequence_.rope_position(media_from_);
   pass_end_ = position() + input.n_tokens;
-  pass_ = engine_.begin_pass();
+  pass_ = engine_.passes().begin();
   begin_batch();
   return {};
 }
@@ -268,7 +268,7 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   sequence_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   if (batcher_ != nullptr) return;
-  pass_ = engine_.begin_pass();
+  pass_ = engine_.passes().begin();
   begin_batch();
 }
 
@@ -346,9 +346,9 @@ Step Session::step(int32_t max_ops) {
     if (position() == pass_end_) {
       active_ = false;
       if (!spec_.embed && !in_part()) {
-        engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.pass_ms());
+        engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.passes().ms());
       }
-      engine_.end_pass();
+      engine_.passes().end();
       // The cache holds several inputs, or another input's decoder keys: it cannot be continued.
       if (ends_.size() > 1 || (spec_.embed && answers())) sequence_.clear();
       break;
@@ -374,7 +374,7 @@ void Session::cancel() {
   pass_ = 0;
   if (batcher_ != nullptr) return batcher_->drop(*this);
   engine_.executor().abandon();
-  engine_.end_pass();
+  engine_.passes().end();
 }
 
 int32_t Session::rows_share() const {
@@ -386,12 +386,12 @@ int32_t Session::sharing() const {
 }
 
 std::span<float> Session::logits(int32_t row) const {
-  if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || spec_.embed) return {};
+  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || spec_.embed) return {};
   return engine_.executor().logits(first_logits_ + row);
 }
 
 std::span<float> Session::embedding(int32_t i) const {
-  if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || !spec_.embed) return {};
+  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || !spec_.embed) return {};
   return engine_.executor().embedding(i);
 }
 

@@ -13,32 +13,32 @@ constexpr uint64_t kDirectRegion = 16 << 20;
 
 }  // namespace
 
-WeightStream::WeightStream(Engine& engine) : engine_(engine) {
+WeightStream::WeightStream(const ExecutionContext& context) : cx_(context) {
   pieces_.reserve(kMaxPieces);
 }
 
 bool WeightStream::need(uint32_t unit) {
-  residency::Residency& r = engine_.residency();
+  residency::Residency& r = cx_.weights.residency();
   if (r.ready(unit)) return true;
   r.set_cursor(unit);
-  engine_.poll();
+  cx_.weights.poll();
   return r.ready(unit);
 }
 
 bool WeightStream::need_vec(int32_t vec) {
   if (vec < 0) return true;
-  const int32_t item = engine_.plan().items.vec[static_cast<size_t>(vec)];
-  return need(engine_.residency().first_unit(item));
+  const int32_t item = cx_.plan.items.vec[static_cast<size_t>(vec)];
+  return need(cx_.weights.residency().first_unit(item));
 }
 
 void WeightStream::run_pieces() {
-  const kernels::Table& table = engine_.table();
+  const kernels::Table& table = cx_.table;
   const int64_t group = table.row_group;
-  const int64_t n_threads = engine_.pool().n_threads();
+  const int64_t n_threads = cx_.pool.n_threads();
   int64_t rows = 0;
   for (const Piece& p : pieces_) rows += p.args.w.rows;
   const int64_t even = rows / (n_threads * kTasksPerThread);
-  const uint64_t part = engine_.residency().own_part();
+  const uint64_t part = cx_.weights.residency().own_part();
   int64_t n_tasks = 0;
   for (Piece& p : pieces_) {
     const int64_t work_per_row = p.args.w.cols * p.args.x.n_tokens;
@@ -52,15 +52,15 @@ void WeightStream::run_pieces() {
     p.first_task = n_tasks;
     n_tasks += (p.args.w.rows + p.chunk - 1) / p.chunk;
   }
-  FiniteCheck& check = engine_.finite_check();
-  engine_.pool().parallel_for(n_tasks, [&](int64_t task, int thread) {
+  FiniteCheck& check = cx_.weights.finite_check();
+  cx_.pool.parallel_for(n_tasks, [&](int64_t task, int thread) {
     size_t i = pieces_.size() - 1;
     while (pieces_[i].first_task > task) --i;
     const Piece& p = pieces_[i];
     kernels::MatmulArgs args = p.args;
     args.r0 = (task - p.first_task) * p.chunk;
     args.r1 = std::min(args.r0 + p.chunk, args.w.rows);
-    args.scratch = engine_.working().scratch(thread);
+    args.scratch = cx_.working.scratch(thread);
     if (p.ring != nullptr && !read_piece(p, p.ring + static_cast<uint64_t>(thread) * part, &args)) {
       return;
     }
@@ -70,7 +70,7 @@ void WeightStream::run_pieces() {
     }
     table.matmul(args);
   });
-  residency::Residency& r = engine_.residency();
+  residency::Residency& r = cx_.weights.residency();
   for (const Piece& p : pieces_) {
     if (!reads_.failed && p.args.w.rows == r.plan().units[p.unit].rows) check.done(p.unit);
     if (p.ring != nullptr) {
@@ -79,17 +79,17 @@ void WeightStream::run_pieces() {
     r.advance_past(p.unit);
   }
   pieces_.clear();
-  engine_.settle_check();
+  cx_.weights.settle_check();
 }
 
 // Reads rows [r0, r1) of a piece into `room`, and makes `args` multiply these.
 bool WeightStream::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args) {
   if (reads_.failed.load(std::memory_order_relaxed)) return false;
   const int64_t rows = args->r1 - args->r0;
-  const residency::Unit& u = engine_.residency().plan().units[p.unit];
+  const residency::Unit& u = cx_.weights.residency().plan().units[p.unit];
   const std::span<uint8_t> out(room, static_cast<size_t>(rows * p.row_bytes));
   const double start = monotonic_ms();
-  if (!engine_.reader()->read(
+  if (!cx_.weights.reader()->read(
           u.file, u.offset + static_cast<uint64_t>((p.row0 + args->r0) * p.row_bytes), out)) {
     reads_.failed = true;
     return false;
@@ -107,7 +107,7 @@ bool WeightStream::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs
 
 // After a region with direct reads. False if one failed: the pass must restart without them.
 bool WeightStream::settle_reads() {
-  residency::Residency& r = engine_.residency();
+  residency::Residency& r = cx_.weights.residency();
   Tally& own = reads_;
   if (own.failed) {
     own.failed = false;
@@ -121,13 +121,13 @@ bool WeightStream::settle_reads() {
 
 // Collects pieces that are in memory or can be read directly, from the current unit on.
 void WeightStream::gather(std::span<const Product> products) {
-  residency::Residency& r = engine_.residency();
+  residency::Residency& r = cx_.weights.residency();
   uint8_t* ring = nullptr;  // borrowed for direct reads, once its units are used
   bool from_slots = false;
   uint64_t direct_bytes = 0;
   while (part_ < static_cast<int32_t>(products.size()) && pieces_.size() < kMaxPieces) {
     const Product& product = products[static_cast<size_t>(part_)];
-    const int32_t item = engine_.item_of_mat(product.mat);
+    const int32_t item = cx_.weights.item_of_mat(product.mat);
     const uint32_t unit = r.first_unit(item) + unit_;
     if (unit == r.end_unit(item)) {
       ++part_;
@@ -146,7 +146,7 @@ void WeightStream::gather(std::span<const Product> products) {
     if (!there && !u.pinned && !from_slots && ring == nullptr) ring = r.borrow_ring();
     const bool direct = !there && !u.pinned && ring != nullptr;
     if ((!there && !direct) || direct_bytes > kDirectRegion) break;
-    const model::Mat& m = engine_.program().mats[static_cast<size_t>(product.mat)];
+    const model::Mat& m = cx_.program.mats[static_cast<size_t>(product.mat)];
     Piece piece;
     piece.unit = unit;
     piece.row_bytes = m.row_bytes;
@@ -159,7 +159,7 @@ void WeightStream::gather(std::span<const Product> products) {
     piece.args.w = {m.type, r.packed(unit), rows, m.cols, data};
     piece.args.x = product.acts;
     piece.args.bias =
-        product.bias >= 0 ? engine_.vec(product.bias) + product.bias_at + u.row0 : nullptr;
+        product.bias >= 0 ? cx_.vec(product.bias) + product.bias_at + u.row0 : nullptr;
     piece.args.scale = product.scale;
     piece.args.factor = product.factor;
     piece.args.add = product.add;
@@ -172,10 +172,10 @@ void WeightStream::gather(std::span<const Product> products) {
 
 void WeightStream::units_to_come(std::span<const Product> products,
                                  std::vector<uint32_t>* out) const {
-  const residency::Residency& r = engine_.residency();
+  const residency::Residency& r = cx_.weights.residency();
   out->clear();
   for (auto i = static_cast<size_t>(part_); i < products.size(); ++i) {
-    const int32_t item = engine_.item_of_mat(products[i].mat);
+    const int32_t item = cx_.weights.item_of_mat(products[i].mat);
     const uint32_t done = i == static_cast<size_t>(part_) ? unit_ : 0;
     for (uint32_t unit = r.first_unit(item) + done; unit < r.end_unit(item); ++unit) {
       const residency::Unit& u = r.plan().units[unit];
@@ -193,12 +193,12 @@ WeightRun WeightStream::run(std::span<const Product> products) {
     if (!pieces_.empty()) {
       run_pieces();
       if (!settle_reads()) return WeightRun::kReadFailed;
-      engine_.poll();
+      cx_.weights.poll();
       continue;
     }
     if (part_ == static_cast<int32_t>(products.size())) break;
-    const int32_t item = engine_.item_of_mat(products[static_cast<size_t>(part_)].mat);
-    if (!need(engine_.residency().first_unit(item) + unit_)) return WeightRun::kBlocked;
+    const int32_t item = cx_.weights.item_of_mat(products[static_cast<size_t>(part_)].mat);
+    if (!need(cx_.weights.residency().first_unit(item) + unit_)) return WeightRun::kBlocked;
   }
   return WeightRun::kDone;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "session/engine.h"
+#include "session/execution_context.h"
 
 namespace sluice::session {
 
@@ -30,7 +30,7 @@ enum class WeightRun : uint8_t { kDone, kBlocked, kReadFailed };
 
 class WeightStream {
  public:
-  explicit WeightStream(Engine& engine);
+  explicit WeightStream(const ExecutionContext& context);
 
   // Whether the unit is in memory; if not, prefetch continues from it.
   [[nodiscard]] bool need(uint32_t unit);
@@ -70,7 +70,7 @@ class WeightStream {
   [[nodiscard]] bool read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args);
   [[nodiscard]] bool settle_reads();
 
-  Engine& engine_;
+  ExecutionContext cx_;
   int32_t part_ = 0;   // index of the next product
   uint32_t unit_ = 0;  // index of its next unit
   std::vector<Piece> pieces_;

@@ -1,8 +1,8 @@
 // Copies the rows of a partial forward pass in and out.
 #include <algorithm>
 
-#include "session/cpu_executor.h"
-#include "session/partial_forward.h"
+#include "session/cpu_batch.h"
+#include "session/engine.h"
 #include "session/session.h"
 
 namespace sluice::session {
@@ -35,21 +35,19 @@ Status Session::begin_part(std::span<const Token> tokens, const PartialForward& 
   return {};
 }
 
-void CpuExecutor::enter_part() {
-  if (!in_part()) return;
-  pc_ = spec_.part->first;
-  const std::span<const float> from = spec_.part->from;
+void enter_part(CpuBatch& cx) {
+  const std::span<const float> from = cx.spec.part->from;
   if (from.empty()) return;
-  std::copy(from.begin(), from.end(), buffer(model::Buf::kX));
-  lanes_[0].rows =
-      static_cast<int32_t>(from.size()) / static_cast<int32_t>(engine_.width(model::Buf::kX));
-  enter(lanes_[0]);
+  std::copy(from.begin(), from.end(), cx.buffer(model::Buf::kX));
+  cx.lanes[0].rows =
+      static_cast<int32_t>(from.size()) / static_cast<int32_t>(cx.width(model::Buf::kX));
+  cx.enter(cx.lanes[0]);
 }
 
-void CpuExecutor::end_part() {
-  if (!in_part() || spec_.part->to == nullptr) return;
-  const float* x = buffer(model::Buf::kX);
-  spec_.part->to->assign(x, x + rows_ * engine_.width(model::Buf::kX));
+void end_part(const CpuBatch& cx) {
+  if (cx.spec.part->to == nullptr) return;
+  const float* x = cx.buffer(model::Buf::kX);
+  cx.spec.part->to->assign(x, x + cx.rows * cx.width(model::Buf::kX));
 }
 
 }  // namespace sluice::session

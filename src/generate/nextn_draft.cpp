@@ -1,7 +1,7 @@
 // Estimates the cost of drafting with the MTP head and runs its passes.
-#include <algorithm>
-
 #include "generate/nextn_draft.h"
+
+#include <algorithm>
 
 namespace sluice::generate {
 

@@ -1,9 +1,9 @@
 // Stores hidden states for the MTP head, and runs its passes.
+#include "session/nextn.h"
+
 #include <algorithm>
 #include <limits>
 
-#include "session/cpu_executor.h"
-#include "session/nextn.h"
 #include "session/session.h"
 
 namespace sluice::session {
@@ -43,15 +43,17 @@ uint64_t nextn_bytes(const model::Program& p, int32_t n_ctx) {
          (positions + 2 * kNextnStates) * sizeof(Token) + sizeof(NextnHead);
 }
 
-Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
-  std::unique_ptr<NextnHead> head(new NextnHead(engine));
-  const model::Program& p = engine.program();
+Result<std::unique_ptr<NextnHead>> NextnHead::create(const ExecutionContext& context,
+                                                     Passes& passes,
+                                                     const std::unique_ptr<Executor>& executor) {
+  std::unique_ptr<NextnHead> head(new NextnHead(context, passes, executor));
+  const model::Program& p = context.program;
   head->width_ = static_cast<size_t>(p.hp.n_embd);
   head->states_.resize(kNextnStates * head->width_);
   head->tokens_.resize(kNextnStates);
   head->given_.resize(head->width_);
   head->next_.reserve(kNextnStates);
-  SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().context.n_ctx), 1));
+  SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, context.plan.context.n_ctx), 1));
   kv::KvCache cache;
   if (!head->pool_.acquire(&cache))
     return error(Code::kOutOfMemory, "not enough memory for the KV cache of the MTP head");
@@ -60,7 +62,7 @@ Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
 }
 
 uint64_t NextnHead::weights() const {
-  const model::Program& p = engine_.program();
+  const model::Program& p = cx_.program;
   const model::Mat& head = p.mats[static_cast<size_t>(p.head)];
   return p.nextn.matrix_bytes + static_cast<uint64_t>(head.rows * head.row_bytes);
 }
@@ -100,7 +102,7 @@ void NextnHead::end(const void* drafter) {
 
 int32_t NextnHead::missing(const Session& target, std::span<const Token> upcoming) {
   const Sequence* const sequence = &target.sequence();
-  if (computing_ || engine_.pass_under_way() || target.sharing() > 1) return 0;
+  if (computing_ || passes_.under_way() || target.sharing() > 1) return 0;
   if (sequence_ != sequence || restores_ != sequence->restores()) return 0;
   const std::span<const Token> held = target.tokens();
   const auto size = static_cast<int32_t>(held.size() + upcoming.size());
@@ -122,11 +124,11 @@ int32_t NextnHead::missing(const Session& target, std::span<const Token> upcomin
     if (own_->token(q) != token(base_ + q + 1)) kept = q;
   }
   if (kept <= 0 || base_ + kept < from_ ||
-      last + 2 + draft::kMaxDraftTokens - base_ > engine_.plan().context.n_ctx) {
+      last + 2 + draft::kMaxDraftTokens - base_ > cx_.plan.context.n_ctx) {
     kept = 0;
     base_ = from_;
     // The context is nearly full: start at the last state.
-    if (last + 1 - base_ + draft::kMaxDraftTokens > engine_.plan().context.n_ctx) base_ = last;
+    if (last + 1 - base_ + draft::kMaxDraftTokens > cx_.plan.context.n_ctx) base_ = last;
   }
   static_cast<void>(own_->rewind(kept));
   read_ = sequence;
@@ -142,7 +144,7 @@ void NextnHead::begin() {
 }
 
 bool NextnHead::go_on(Token token) {
-  if (own_->position() >= engine_.plan().context.n_ctx || engine_.pass_under_way()) return false;
+  if (own_->position() >= cx_.plan.context.n_ctx || passes_.under_way()) return false;
   reading_ = false;
   next_.assign(1, token);
   begin_pass(1);
@@ -155,13 +157,13 @@ void NextnHead::begin_pass(int32_t n) {
   rows_ = n;
   own_->append(next_);
   end_ = own_->position() + n;
-  static_cast<void>(engine_.begin_pass());
+  static_cast<void>(passes_.begin());
   begin_batch();
 }
 
 void NextnHead::begin_batch() {
   const int32_t at = own_->position();
-  batch_ = std::min(engine_.plan().batch.n_batch, end_ - at);
+  batch_ = std::min(cx_.plan.batch.n_batch, end_ - at);
   now_.states = reading_ ? states_.data() : given_.data();
   now_.rows = reading_ ? kNextnStates : 1;
   now_.first = reading_ ? base_ + at : 0;
@@ -174,22 +176,22 @@ void NextnHead::begin_batch() {
     spec.first_row = batch_ - 1;
     spec.n_rows = 1;
   }
-  engine_.executor().begin(*own_, batch_, spec);
+  executor_->begin(*own_, batch_, spec);
 }
 
 Step NextnHead::step(int32_t max_ops) {
   if (!computing_) return failure_.ok() ? Step::kDone : Step::kFailed;
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
   while (left > 0) {
-    if (!engine_.failure().ok()) {
+    if (!cx_.weights.failure().ok()) {
       cancel();
-      failure_ = engine_.failure();
+      failure_ = cx_.weights.failure();
       return Step::kFailed;
     }
-    if (batch_ > engine_.plan().batch.n_batch) begin_batch();
-    const Step result = engine_.executor().step(&left);
+    if (batch_ > cx_.plan.batch.n_batch) begin_batch();
+    const Step result = executor_->step(&left);
     if (result == Step::kFailed) {
-      const Status why = engine_.executor().failure();
+      const Status why = executor_->failure();
       cancel();
       failure_ = why;
     }
@@ -198,8 +200,8 @@ Step NextnHead::step(int32_t max_ops) {
     if (reading_) sure_ = own_->position();
     if (own_->position() == end_) {
       computing_ = false;
-      costs_.note(rows_, engine_.pass_ms());
-      engine_.end_pass();
+      costs_.note(rows_, passes_.ms());
+      passes_.end();
       return Step::kDone;
     }
     begin_batch();
@@ -211,62 +213,56 @@ void NextnHead::cancel() {
   failure_ = {};
   if (!computing_) return;
   computing_ = false;
-  engine_.executor().abandon();
-  engine_.end_pass();
+  executor_->abandon();
+  passes_.end();
 }
 
-// --- called by the executor
+// --- called by the executor and operations
 
-void CpuExecutor::note_states_begin() {
-  NextnHead* const head = engine_.nextn();
-  if (head == nullptr || spec_.nextn != nullptr) return;
-  if (lanes_.size() > 1 || spec_.embed || spec_.encode || in_part()) return head->forget_rows();
-  head->begin_rows(*sequence_, first_);
+void note_states_begin(const CpuBatch& cx) {
+  NextnHead* const head = cx.nextn.get();
+  if (head == nullptr || cx.spec.nextn != nullptr) return;
+  if (cx.lanes.size() > 1 || cx.spec.embed || cx.spec.encode || cx.in_part())
+    return head->forget_rows();
+  head->begin_rows(*cx.sequence, cx.first);
 }
 
-// Stores the states of all tokens, before rows are selected.
-void CpuExecutor::note_states() {
-  NextnHead* const head = engine_.nextn();
-  if (head == nullptr || spec_.nextn != nullptr || lanes_.size() > 1) return;
-  head->keep_rows(*sequence_, first_, rows_, buffer(Buf::kX), engine_.width(Buf::kX));
+void note_states(const CpuBatch& cx) {
+  NextnHead* const head = cx.nextn.get();
+  if (head == nullptr || cx.spec.nextn != nullptr || cx.lanes.size() > 1) return;
+  head->keep_rows(*cx.sequence, cx.first, cx.rows, cx.buffer(Buf::kX), cx.width(Buf::kX));
 }
 
-void CpuExecutor::enter_nextn() {
-  const NextnBatch& own = *spec_.nextn;
-  const auto n = static_cast<size_t>(engine_.program().hp.n_embd);
-  pc_ = static_cast<size_t>(engine_.program().nextn.first);
-  for (int32_t t = 0; t < rows_; ++t) {
+void enter_nextn(const CpuBatch& cx) {
+  const NextnBatch& own = *cx.spec.nextn;
+  const auto n = static_cast<size_t>(cx.program.hp.n_embd);
+  for (int32_t t = 0; t < cx.rows; ++t) {
     const auto row = static_cast<size_t>((own.first + t) % own.rows);
-    std::copy_n(own.states + row * n, n, buffer(Buf::kT) + t * engine_.width(Buf::kT));
+    std::copy_n(own.states + row * n, n, cx.buffer(Buf::kT) + t * cx.width(Buf::kT));
   }
 }
 
-bool CpuExecutor::is_normed() const {
-  return spec_.nextn->normed;
+void leave_nextn(const CpuBatch& cx) {
+  if (cx.rows == 0) return;
+  std::copy_n(cx.buffer(Buf::kH), cx.program.hp.n_embd, cx.spec.nextn->given);
 }
 
-void CpuExecutor::leave_nextn() {
-  if (rows_ == 0) return;
-  std::copy_n(buffer(Buf::kH), engine_.program().hp.n_embd, spec_.nextn->given);
-}
-
-// Demands the weights from here to the next mixture, which are not in the streaming order.
-void CpuExecutor::demand_nextn() {
-  const model::Program& p = engine_.program();
-  residency::Residency& r = engine_.residency();
+void demand_nextn(const CpuBatch& cx, size_t at, std::vector<uint32_t>& demand) {
+  const model::Program& p = cx.program;
+  residency::Residency& r = cx.weights.residency();
   if (r.plan().streamed_bytes == 0 && r.pins_pending() == 0) return;
-  demand_.clear();
-  for (size_t i = pc_; i < p.ops.size() && !p.ops[i].is<model::MoeOp>(); ++i) {
+  demand.clear();
+  for (size_t i = at; i < p.ops.size() && !p.ops[i].is<model::MoeOp>(); ++i) {
     const auto* product = p.ops[i].get<model::MatmulOp>();
     if (product == nullptr) continue;
     for (const model::MatPart& part : product->parts()) {
-      const int32_t item = engine_.item_of_mat(part.mat);
+      const int32_t item = cx.weights.item_of_mat(part.mat);
       for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
-        if (!r.plan().units[unit].pinned || !r.ready(unit)) demand_.push_back(unit);
+        if (!r.plan().units[unit].pinned || !r.ready(unit)) demand.push_back(unit);
       }
     }
   }
-  r.set_demand(demand_);
+  r.set_demand(demand);
 }
 
 }  // namespace sluice::session

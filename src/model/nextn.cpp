@@ -1,9 +1,10 @@
 // Builds the operations of the MTP head from parts of its family.
+#include "model/nextn.h"
+
 #include <algorithm>
 
 #include "model/builder.h"
 #include "model/families.h"
-#include "model/nextn.h"
 
 namespace sluice::model {
 namespace {
