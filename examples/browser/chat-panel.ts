@@ -17,6 +17,7 @@ import { announce, byId, grow, make, on, run } from './dom.js';
 import { rate } from './format.js';
 import { MessageView } from './message.js';
 import { sampling, wantsSchema } from './sampling.js';
+import { Pictures } from './pictures.js';
 import { Settings } from './settings.js';
 import { Waiting } from './waiting.js';
 import { newTurn, type Marks, type Mode, type Talk, type Turn } from './conversation.js';
@@ -53,6 +54,7 @@ export class TalkPanel {
     () => this.instruct(),
   );
   private readonly waiting = new Waiting();
+  private readonly pictures = new Pictures();
 
   /**
    * `onChange` receives what has changed in a conversation, and whether to store it immediately.
@@ -122,6 +124,7 @@ export class TalkPanel {
     this.engine = engine;
     this.sessions = new Map();
     this.settings.use(engine);
+    this.pictures.use(engine);
     if (!engine) this.waiting.reset();
     // The buttons that load a model again have done their work.
     for (const button of this.log.querySelectorAll('.problem > button')) button.remove();
@@ -168,7 +171,7 @@ export class TalkPanel {
 
   private send(): void {
     const text = this.prompt.value;
-    if (text.trim() === '' || this.running) return;
+    if ((text.trim() === '' && this.pictures.empty) || this.running) return;
     if (!this.engine) {
       document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
       byId('find').focus();
@@ -179,11 +182,12 @@ export class TalkPanel {
     this.instruct();
     this.prompt.value = '';
     this.fitPrompt();
-    this.ask(this.talk, text);
+    this.ask(this.talk, text, this.pictures.take());
   }
 
-  private ask(talk: Talk, text: string): void {
+  private ask(talk: Talk, text: string, pictures: Blob[]): void {
     const question = newTurn('user', text);
+    if (pictures.length > 0) question.pictures = pictures;
     const turn = newTurn('assistant');
     talk.turns.push(question, turn);
     talk.updated = Date.now();
@@ -202,7 +206,7 @@ export class TalkPanel {
     const { talk, turn, view } = running;
     let saved = performance.now();
     try {
-      const generation = this.start(running, question.content);
+      const generation = this.start(running, question);
       running.generation = generation;
       if (wantsSchema()) run(() => this.grow(generation, view));
       for await (const piece of generation) {
@@ -266,19 +270,24 @@ export class TalkPanel {
     this.onChange(talk, (marks) => marks.change(turn), now);
   }
 
-  private start(running: Running, text: string): Generation {
+  private start(running: Running, question: Turn): Generation {
     const engine = this.engine!;
     const { talk } = running;
-    if (talk.mode === 'text') return engine.generate(text, sampling());
+    const { content: text, pictures: images = [] } = question;
+    if (talk.mode === 'text')
+      return engine.generate(
+        '<__media__>'.repeat(images.length) + text,
+        images.length > 0 ? { ...sampling(), images } : sampling(),
+      );
     let session = this.sessions.get(talk.id);
     if (!session) {
       const before = talk.turns.slice(0, -2).filter((turn) => !turn.failed);
-      const messages: ChatMessage[] = before.map(({ role, content }) => ({ role, content }));
+      const messages = before.map(messageOf);
       session = engine.session({ messages, ...(talk.system && { system: talk.system }) });
       this.sessions.set(talk.id, session);
     }
     running.session = session;
-    return session.send(text, sampling());
+    return session.send(messageOf(question), sampling());
   }
 
   /** Generates the last response again. */
@@ -287,7 +296,7 @@ export class TalkPanel {
     const pair = talk.turns.splice(-2);
     this.renew(talk.id);
     this.onChange(talk, (marks) => marks.drop(...pair), false);
-    this.ask(talk, pair[0]!.content);
+    this.ask(talk, pair[0]!.content, pair[0]!.pictures ?? []);
     this.prompt.focus({ preventScroll: true });
   }
 
@@ -364,6 +373,13 @@ export class TalkPanel {
   private scroll(): void {
     this.log.scrollTop = this.log.scrollHeight;
   }
+}
+
+/** A turn as the model gets it, its pictures first. */
+function messageOf({ role, content, pictures = [] }: Turn): ChatMessage {
+  if (pictures.length === 0) return { role, content };
+  const images = pictures.map((image) => ({ type: 'image', image }) as const);
+  return { role, content: [...images, { type: 'text', text: content }] };
 }
 
 const stateOf = ({ content, reasoning, note, failed, problem }: Turn): string =>

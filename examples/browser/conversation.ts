@@ -14,6 +14,8 @@ export interface Turn {
   id: string;
   role: 'user' | 'assistant';
   content: string;
+  /** Pictures of a question. */
+  pictures?: Blob[];
   /** Reasoning of the model before its response. */
   reasoning?: string;
   /** Note below a response: its speed, and why it ended. */
@@ -62,7 +64,7 @@ export function readTalk(value: unknown): Talk | null {
 
 function readTurn(value: unknown, place: number): Turn | null {
   const { id = String(place), role, content, ...more } = (value ?? {}) as Partial<Turn>;
-  const { reasoning, note, failed, problem } = more;
+  const { reasoning, note, failed, problem, pictures } = more;
   if (
     typeof id !== 'string' ||
     typeof content !== 'string' ||
@@ -73,6 +75,7 @@ function readTurn(value: unknown, place: number): Turn | null {
     id,
     role,
     content,
+    ...(Array.isArray(pictures) && pictures.every((one) => one instanceof Blob) && { pictures }),
     ...(typeof reasoning === 'string' && { reasoning }),
     ...(typeof note === 'string' && { note }),
     ...(failed === true && { failed }),

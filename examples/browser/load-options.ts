@@ -13,18 +13,20 @@ export interface LoadOptions {
   threads?: number;
   device?: Device;
   structuredOutput?: boolean;
+  projector?: ModelSource;
 }
 
 const chosen = (id: string): string => byId<HTMLSelectElement>(id).value;
 
 /** `budget`: bytes; 0: the engine chooses. */
-export function loadOptions(budget: number): LoadOptions {
+export function loadOptions(budget: number, projector?: ModelSource): LoadOptions {
   return {
     memoryBudget: budget || undefined,
     contextLength: Number(chosen('context')) || undefined,
     threads: Number(chosen('threads')) || undefined,
     device: chosen('device') as Device,
     structuredOutput: wantsSchema() || undefined,
+    projector,
   };
 }
 

@@ -4,6 +4,7 @@
 import { announce, icon, iconButton, make } from './dom.js';
 import { explained } from './error-advice.js';
 import { render, spokenText } from './markup.js';
+import { thumbnail } from './pictures.js';
 import { Sentences } from './sentences.js';
 import { jsonOf, spoken, TreeView } from './tree.js';
 import type { Problem, Turn } from './conversation.js';
@@ -27,15 +28,17 @@ export class MessageView {
   private saidWhy = false;
   private shown: { value: unknown } | null = null;
   private readonly tree = new TreeView();
+  private readonly pictures: HTMLElement[];
 
   /** `given`: the prompt, which text mode shows as the beginning of the response. */
   constructor(
-    { role, content, reasoning = '', problem }: Turn,
+    { role, content, pictures = [], reasoning = '', problem }: Turn,
     private readonly given = '',
   ) {
     this.role = role;
     this.text = content;
     this.reasoning = reasoning;
+    this.pictures = pictures.map((picture) => thumbnail(picture));
     this.element = make(
       'article',
       { class: `message ${role}` },
@@ -123,7 +126,7 @@ export class MessageView {
 
   private draw(): void {
     this.frame = 0;
-    if (this.role === 'user') return this.body.replaceChildren(this.text);
+    if (this.role === 'user') return this.body.replaceChildren(...this.pictures, this.text);
     const given = this.given && make('span', { class: 'given' }, this.given);
     const json = this.shown ?? jsonOf(this.text);
     const parts: (Node | string)[] = [];

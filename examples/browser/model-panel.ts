@@ -27,6 +27,7 @@ const kApplyMs = 300;
 /** Source of a model for Engine.load, and its name. */
 interface Choice {
   readonly source: ModelSource | null;
+  readonly projector: ModelSource | undefined;
   readonly name: string;
 }
 
@@ -140,13 +141,13 @@ export class ModelPanel {
   }
 
   private async open(choice: Choice, signal: AbortSignal): Promise<void> {
-    const { source, name } = choice; // read once, because the picker's can change
+    const { source, projector, name } = choice; // read once, because the picker's can change
     if (!source) return this.ask();
     this.clear();
     this.checking?.abort();
     if (byId('preflight').hasAttribute('aria-busy')) this.noReport();
     this.download.begin('Reading the header…');
-    const settings = loadOptions(this.budget.value);
+    const settings = loadOptions(this.budget.value, projector);
     // Another model that cannot be loaded leaves the running one alone.
     if (this.engine && choice !== this.loaded)
       await Engine.inspect(source, { ...settings, device: 'wasm', signal });
@@ -159,7 +160,7 @@ export class ModelPanel {
     });
     if (signal.aborted) return await this.cancelled(engine);
     this.engine = engine;
-    this.loaded = { source, name };
+    this.loaded = { source, projector, name };
     this.change.applied = settings.memoryBudget ?? 0;
     if (this.download.share === 1) this.download.end();
     this.showPlan(engine.info);
@@ -243,7 +244,7 @@ export class ModelPanel {
       box.setAttribute('aria-busy', 'true');
       if (!box.hasChildNodes() || this.reported !== this.picker.name)
         box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
-      const settings = loadOptions(this.budget.value);
+      const settings = loadOptions(this.budget.value, this.picker.projector);
       // Only 'auto' measures the GPU.
       const device = settings.device === 'auto' ? 'auto' : 'wasm';
       const info = await Engine.inspect(source, {
@@ -272,7 +273,7 @@ export class ModelPanel {
   /** Offers a button that sets the smallest budget, and starts the slider's scale there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
     const info = await Engine.inspect(this.picker.source!, {
-      ...loadOptions(this.budget.value),
+      ...loadOptions(this.budget.value, this.picker.projector),
       memoryBudget: undefined,
       device: 'wasm',
       signal,

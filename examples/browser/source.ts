@@ -4,6 +4,7 @@ import { SluiceError, type ModelSource } from 'sluice-llm';
 
 import { byId, on } from './dom.js';
 import { bytes, fileName } from './format.js';
+import { isPicture } from './pictures.js';
 
 /** What is entered instead of the address of a file: the name of a model, or a page about one. */
 export interface Lookup {
@@ -17,7 +18,10 @@ const kHubFile = /^(https?:\/\/(?:www\.)?huggingface\.co\/[\w.-]+\/[\w.-]+)\/blo
 export class SourcePicker {
   private readonly url = byId<HTMLInputElement>('url');
   private readonly file = byId<HTMLInputElement>('file');
+  private readonly vision = byId<HTMLInputElement>('projector');
   private files: File[] = [];
+  private projectorFile: File | undefined;
+  private readonly usual = this.vision.placeholder;
 
   /** `onChoose`: another model was chosen. `onEdit`: the address is being edited. */
   constructor(
@@ -25,6 +29,10 @@ export class SourcePicker {
     onEdit: () => unknown,
   ) {
     on(this.file, 'change', () => this.chooseFiles([...(this.file.files ?? [])]));
+    on(this.vision, 'change', () => {
+      this.setProjector(undefined);
+      return this.empty ? undefined : this.onChoose();
+    });
     on(this.url, 'change', () => this.chooseUrl(this.url.value));
     on(this.url, 'input', () => {
       this.setFiles([]);
@@ -47,6 +55,11 @@ export class SourcePicker {
     }
     if (/^(https?|blob|data):$/.test(url.protocol)) return url.href;
     throw new Error('The page reads https addresses and files that you choose or drop here.');
+  }
+
+  /** Projector for Engine.load; undefined: none. */
+  get projector(): ModelSource | undefined {
+    return this.projectorFile ?? (this.vision.value.trim() || undefined);
   }
 
   /** null if the address can be one of a file. */
@@ -79,7 +92,11 @@ export class SourcePicker {
 
   private chooseFiles(files: File[]): unknown {
     if (files.length === 0) return null;
-    this.setFiles(files.sort((a, b) => a.name.localeCompare(b.name)));
+    const sorted = files.sort((a, b) => a.name.localeCompare(b.name));
+    const isProjector = ({ name }: File): boolean => /mmproj/i.test(name);
+    const models = sorted.filter((file) => !isProjector(file));
+    this.setFiles(models.length > 0 ? models : sorted);
+    if (models.length > 0) this.setProjector(sorted.find(isProjector));
     this.url.value = '';
     return this.onChoose();
   }
@@ -90,6 +107,12 @@ export class SourcePicker {
       .map(({ name, size }) => `${name} (${bytes(size)})`)
       .join(', ');
     if (files.length === 0) this.file.value = '';
+  }
+
+  private setProjector(file: File | undefined): void {
+    this.projectorFile = file;
+    if (file) this.vision.value = '';
+    this.vision.placeholder = file?.name ?? this.usual;
   }
 
   private acceptDrops(): void {
@@ -108,8 +131,11 @@ export class SourcePicker {
       drop.hidden = true;
       if (!hasFiles(event)) return null;
       event.preventDefault();
+      const files = [...(event.dataTransfer?.files ?? [])];
+      if (files.every(isPicture))
+        return document.dispatchEvent(new CustomEvent('pictures', { detail: files }));
       document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
-      return this.chooseFiles([...(event.dataTransfer?.files ?? [])]);
+      return this.chooseFiles(files);
     });
   }
 }

@@ -33,6 +33,7 @@ async function mayFail(method) {
 const infoOf = (budget = 0) => ({
   name: fake.name, architecture: 'llama', bytes: 9e6, parameters: 9e6, layers: 2, types: { Q8_0: 1 }, trainContextLength: 512,
   chatTemplate: 'yes',
+  modalities: ['text'],
   plan: {
     budget, minimum: 1e6, total: 9e6, resident: budget === 0, pinned: 4e6, streamBuffer: 1e6, bytesPerPass: 5e6, contextLength: 512,
     kv: 1e5, activations: 1e5, scratch: 1e5, tokenizer: 1e5, smallTensors: 0, adapters: 0, nextn: 0,
