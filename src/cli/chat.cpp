@@ -25,6 +25,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"/system", "", "/system TEXT", "set the system message; without TEXT: show it"},
+    {"/image", "", "/image FILE", "show a picture with the next message"},
     {"/save", "", "/save FILE", "save the conversation as JSON"},
     {"/load", "", "/load FILE", "continue a saved conversation"},
     {"/clear", "/reset", "/clear, /reset", "forget the conversation; the system message stays"},
@@ -84,8 +85,10 @@ class Chat {
   After interrupted(const LineReader& reader);
   Status command(const std::string& line, After* after);
   void set_system(const std::string& text);
+  Status add_picture(const std::string& file);
   void print_stats() const;
   Status answer(const std::string& text);
+  [[nodiscard]] Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt);
   Status generate(const chat::Prompt& prompt, std::span<const session::Token> tokens);
   void print_header() const;
   void print_commands() const;
@@ -97,7 +100,9 @@ class Chat {
   std::optional<chat::Template> template_;
   std::optional<chat::AnswerFormat> format_;
   LoadedModels speakers_;
+  std::unique_ptr<native::PictureFile> pictures_;  // null: the model takes none
   std::vector<Message> messages_;
+  std::vector<std::string> next_pictures_;  // files, for the next message
   generate::Counts last_;
   TextOutput output_;
   uint64_t answers_ = 0;
@@ -121,9 +126,14 @@ Status Chat::open() {
   if (!load.ok()) return load.status();
   chat::ModelTexts texts;
   load->on_header = [&texts](const gguf::Header& header) { texts = chat::read_texts(header); };
+  auto pictures = open_pictures(options_.pictures, options_.common.model,
+                                !options_.pictures.images.empty(), &*load);
+  if (!pictures.ok()) return pictures.status();
+  pictures_ = std::move(*pictures);
   Result<native::DraftPair> opened = open_models(options_.common.model, options_.drafting, *load);
   if (!opened.ok()) return opened.status();
   speakers_.models = std::move(*opened);
+  if (pictures_ != nullptr) pictures_->attach(*speakers_.models.model);
   Result<chat::Template> chat = options_.chat_template.parse(texts);
   if (!chat.ok()) return chat.status();
   template_.emplace(std::move(*chat));
@@ -138,6 +148,9 @@ Status Chat::open() {
   SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
   SLUICE_RETURN_IF_ERROR(show_preload(*speakers_.models.model, options_.quiet));
   if (!options_.system.empty()) set_system(options_.system);
+  for (const std::string& file : options_.pictures.images) {
+    SLUICE_RETURN_IF_ERROR(add_picture(file));
+  }
   signals_.handle([this] {
     speakers_.models.model->wake();
     if (speakers_.models.draft) speakers_.models.draft->wake();
@@ -233,7 +246,7 @@ Status Chat::command(const std::string& line, After* after) {
   each_name([&](const Command& command, std::string_view each) {
     if (each == name) known = command.name;
   });
-  if ((known == "/save" || known == "/load") && rest.empty()) {
+  if ((known == "/save" || known == "/load" || known == "/image") && rest.empty()) {
     return error(Code::kInvalidArgument, "%s needs a file name", name.c_str());
   }
   if (known == "/bye") {
@@ -245,6 +258,9 @@ Status Chat::command(const std::string& line, After* after) {
   } else if (known == "/clear") {
     const bool keeps = !messages_.empty() && messages_[0].role == "system";
     messages_.resize(keeps ? 1 : 0);
+    next_pictures_.clear();
+  } else if (known == "/image") {
+    return add_picture(rest);
   } else if (known == "/system" && !rest.empty()) {
     set_system(rest);
   } else if (known == "/system") {
@@ -271,6 +287,24 @@ void Chat::set_system(const std::string& text) {
   messages_[0].content = text;
 }
 
+Status Chat::add_picture(const std::string& file) {
+  if (pictures_ == nullptr) return no_pictures();
+  const Result<media::DecodeOptions> decoding = options_.pictures.decoding();
+  if (!decoding.ok()) return decoding.status();
+  const Result<media::Image> image = native::read_picture(file, *decoding);
+  if (!image.ok()) return image.status();
+  const auto plan = pictures_->pictures().plan(image->width, image->height);
+  if (!plan.ok()) return plan.status();
+  uint32_t tokens = 0;
+  for (const media::EncoderInput& input : plan->inputs) tokens += input.n_tokens;
+  next_pictures_.push_back(file);
+  if (options_.quiet) return {};
+  std::printf("%u x %u pixels, %u tokens, for the next message\n", image->width, image->height,
+              tokens);
+  std::fflush(stdout);
+  return {};
+}
+
 void Chat::print_stats() const {
   const session::Engine& engine = speakers_.models.model->engine();
   const session::MemoryPlan& plan = engine.plan();
@@ -292,21 +326,38 @@ void Chat::print_stats() const {
 // --- responses
 
 Status Chat::answer(const std::string& text) {
-  messages_.push_back({"user", text, {}});
+  messages_.push_back({"user", text, {}, std::move(next_pictures_)});
+  next_pictures_.clear();
   const std::string messages = to_json(messages_);
   chat::Request request;
   request.messages = messages;
+  request.pictures = pictures_ != nullptr;
   Status status;
   const Result<chat::Prompt> prompt = template_->render(request);
   if (prompt.ok()) {
-    const auto tokens = chat::encode(speakers_.models.model->engine().tokenizer(), *prompt);
+    const auto tokens = tokens_of(*prompt);
     status = tokens.ok() ? generate(*prompt, *tokens) : tokens.status();
   } else {
     status = prompt.status();
   }
-  if (messages_.back().role == "user") messages_.pop_back();  // no response was generated
+  if (pictures_ != nullptr) {
+    const Status ended = pictures_->end();
+    if (status.ok()) status = ended;
+  }
+  if (messages_.back().role == "user") {  // no response was generated
+    next_pictures_ = std::move(messages_.back().pictures);
+    messages_.pop_back();
+  }
   signals_.clear();
   return explained(status);
+}
+
+Result<std::vector<session::Token>> Chat::tokens_of(const chat::Prompt& prompt) {
+  if (prompt.pictures.empty()) {
+    return chat::encode(speakers_.models.model->engine().tokenizer(), prompt);
+  }
+  return read_prompt(*pictures_, marked_text(prompt), prompt.pictures, options_.pictures,
+                     {.add_special = prompt.add_special, .literal_spans = true});
 }
 
 Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token> tokens) {
@@ -317,6 +368,11 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   if (!plan.ok()) return plan.status();
   options.special = plan->show_control_tokens;
   if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
+  if (!prompt.pictures.empty()) {
+    SLUICE_RETURN_IF_ERROR(encode_missing(
+        *pictures_, *speakers_.session, tokens, [this] { return signals_.interrupted(); },
+        &options));
+  }
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();
   chat::AnswerReader reader = plan->reader(0);
@@ -382,6 +438,7 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   add_chat_template_options(app, options.chat_template);
   add_drafting(app, options.drafting);
   add_remembering(app, options.remembering);
+  add_pictures(app, options.pictures, /*with_images=*/true);
 }
 
 void add_chat(CLI::App& app, int* status) {

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/generation_options.h"
+#include "cli/pictures.h"
 
 namespace sluice::cli {
 
@@ -13,6 +14,7 @@ struct ChatOptions {
   DraftOptions drafting;
   PromptCacheOptions remembering;
   ChatTemplateOptions chat_template;
+  PictureOptions pictures;
   generate::Options generation;
   std::string seed, system;
   int n = -1;  // maximum tokens of a response; -1: as many as fit

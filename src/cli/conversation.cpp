@@ -12,11 +12,38 @@ namespace {
 
 using Json = nlohmann::json;
 
+Json parts_of(const Message& message) {
+  Json parts = Json::array();
+  for (const std::string& file : message.pictures) {
+    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", file}}}});
+  }
+  parts.push_back({{"type", "text"}, {"text", message.content}});
+  return parts;
+}
+
+// Reads what parts_of() writes; false if it is something else.
+bool read_parts(const Json& content, Message* out) {
+  for (const Json& part : content) {
+    const std::string type = part.is_object() ? part.value("type", Json()).dump() : "";
+    const Json url = part.is_object() ? part.value("image_url", Json()) : Json();
+    if (type == "\"text\"" && part.contains("text") && part["text"].is_string()) {
+      out->content += part["text"].get<std::string>();
+    } else if (type == "\"image_url\"" && url.is_object() && url.contains("url") &&
+               url["url"].is_string()) {
+      out->pictures.push_back(url["url"].get<std::string>());
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
 Json list_of(const std::vector<Message>& messages) {
   Json list = Json::array();
   for (const Message& message : messages) {
     Json one = {{"role", message.role}, {"content", message.content}};
     if (!message.thought.empty()) one["reasoning_content"] = message.thought;
+    if (!message.pictures.empty()) one["content"] = parts_of(message);
     list.push_back(std::move(one));
   }
   return list;
@@ -70,11 +97,17 @@ Result<std::vector<Message>> load(const std::string& path) {
                  : nullptr;
     };
     const std::string *role = text_of("role"), *content = text_of("content");
-    if (role == nullptr || content == nullptr) {
+    const bool parts = each.is_object() && each.contains("content") && each["content"].is_array();
+    Message message;
+    const bool read = parts ? read_parts(each["content"], &message) : content != nullptr;
+    if (role == nullptr || !read) {
       return no_conversation(path, "a message has no \"role\" or no \"content\" string");
     }
+    message.role = *role;
+    if (content != nullptr) message.content = *content;
     const std::string* thought = text_of("reasoning_content");
-    out.push_back({*role, *content, thought != nullptr ? *thought : ""});
+    if (thought != nullptr) message.thought = *thought;
+    out.push_back(std::move(message));
   }
   return out;
 }

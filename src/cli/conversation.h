@@ -1,5 +1,6 @@
 // The messages of a conversation, and the JSON file that stores them: {"messages": [{"role",
-// "content"}, …]} as in the OpenAI API, with reasoning in reasoning_content.
+// "content"}, …]} as in the OpenAI API, with reasoning in reasoning_content. Pictures are files,
+// whose paths are the URLs of image_url parts.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace sluice::cli {
 
 struct Message {
   std::string role, content;
-  std::string thought;  // reasoning before the response; "": none
+  std::string thought;                  // reasoning before the response; "": none
+  std::vector<std::string> pictures{};  // files, before the content
 };
 
 inline constexpr size_t kMaxConversation = 16u << 20;  // maximum bytes of a file

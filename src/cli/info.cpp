@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/pictures.h"
 #include "generate/draft_pair.h"
 #include "gguf/printable.h"
 #include "session/speed_estimate.h"
@@ -67,6 +68,7 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("heads", number("attentionHeads") + " of " + number("headDim") + ", " + number("kvHeads") +
                     " KV heads");
   line("vocabulary", number("vocabSize"));
+  line("modalities", model["modalities"].size() > 1 ? "text, image" : "text");
   line("kernels", model["kernels"].get<std::string>() + ", " +
                       std::to_string(plan.threads.n_threads) +
                       (plan.threads.n_threads == 1 ? " thread" : " threads"));
@@ -130,7 +132,7 @@ session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
   return {network, 0, false};
 }
 
-int info(const Common& common) {
+int info(const Common& common, const PictureOptions& picture_options) {
   Result<native::LoadOptions> load = load_options(common);
   if (!load.ok()) return fail(load.status());
   const double start = monotonic_ms();
@@ -141,7 +143,11 @@ int info(const Common& common) {
   if (!adapters.ok()) return fail(adapters.status());
   load->engine.adapters = adapters->sources();
   load->engine.base_bytes += header->held;
+  const auto pictures = open_pictures(picture_options, common.model, /*needed=*/false, &*load);
+  if (!pictures.ok()) return fail(pictures.status());
   json out;
+  out["modalities"] = json::array({"text"});
+  if (*pictures != nullptr) out["modalities"].push_back("image");
   const session::ReportSink sink = [&out](const char* section, const char* key,
                                           const session::ReportValue& value) {
     (section != nullptr ? out[section] : out)[key] = to_json(value);
@@ -167,7 +173,9 @@ void add_info(CLI::App& app, int* status) {
                               "sluice info model.gguf --memory-budget 512M");
   add_common(*sub, *common);
   add_lora(*sub, *common);
-  sub->callback([common, status] { *status = info(*common); });
+  auto pictures = std::make_shared<PictureOptions>();
+  add_pictures(*sub, *pictures, /*with_images=*/false);
+  sub->callback([=] { *status = info(*common, *pictures); });
 }
 
 }  // namespace sluice::cli

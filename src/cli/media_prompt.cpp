@@ -1,22 +1,9 @@
 #include "cli/media_prompt.h"
 
+#include "native/picture_source.h"
+
 namespace sluice::cli {
 namespace {
-
-// The bytes of a picture's file. Its size is checked first.
-Result<std::vector<uint8_t>> read_picture(const std::string& path) {
-  Result<std::unique_ptr<io::ByteSource>> source = io::open_file(path);
-  if (!source.ok()) return source.status();
-  const uint64_t size = (*source)->size();
-  if (size > media::kMaxFileBytes) {
-    return error(Code::kInvalidArgument, "the picture \"%.256s\" has %llu bytes; the limit is %llu",
-                 path.c_str(), static_cast<unsigned long long>(size),
-                 static_cast<unsigned long long>(media::kMaxFileBytes));
-  }
-  std::vector<uint8_t> bytes(static_cast<size_t>(size));
-  SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
-  return bytes;
-}
 
 Status read_images(const MediaOptions& options, MediaPrompt* out) {
   Result<media::DecodeMode> mode = media::parse_decode_mode(options.image_decode);
@@ -33,10 +20,8 @@ Status read_images(const MediaOptions& options, MediaPrompt* out) {
     const auto named = [&path](const Status& status) {
       return error(status.code(), "%.256s: %s", path.c_str(), status.message().c_str());
     };
-    Result<std::vector<uint8_t>> file = read_picture(path);
-    if (!file.ok()) return file.status();
-    Result<media::Image> image = media::decode(*file, decoding);
-    if (!image.ok()) return named(image.status());
+    Result<media::Image> image = native::read_picture(path, decoding);
+    if (!image.ok()) return image.status();
     Result<media::PicturePlan> plan =
         media::plan_image(out->projector, image->width, image->height, limits);
     if (!plan.ok()) return named(plan.status());

@@ -174,27 +174,69 @@ Result<chat::Template> parse_template(const RunOptions& options, const chat::Mod
                out.status().message().c_str());
 }
 
+// The prompt with a mark for each picture. Those without a mark come first.
+std::string with_marks(const std::string& prompt, size_t pictures) {
+  size_t marks = 0;
+  for (size_t at = 0; (at = prompt.find(media::kMediaMark, at)) != std::string::npos; ++at) ++marks;
+  std::string out;
+  for (; marks < pictures; ++marks) out += media::kMediaMark;
+  return out + prompt;
+}
+
+// The conversation of a prompt as JSON. With pictures, each mark in the prompt is the next one.
+Result<std::string> messages_of(const RunOptions& options) {
+  std::vector<Message> conversation;
+  if (!options.system.empty()) conversation.push_back({"system", options.system, {}});
+  conversation.push_back({"user", options.prompt, {}});
+  const std::vector<std::string>& images = options.pictures.images;
+  if (images.empty()) return to_json(conversation);
+  const std::string prompt = with_marks(options.prompt, images.size());
+  nlohmann::json parts = nlohmann::json::array();
+  size_t n = 0;
+  for (size_t at = 0;; ++n) {
+    const size_t mark = prompt.find(media::kMediaMark, at);
+    if (mark != at && at < prompt.size()) {
+      parts.push_back({{"type", "text"}, {"text", prompt.substr(at, mark - at)}});
+    }
+    if (mark == std::string::npos) break;
+    if (n == images.size()) {
+      return error(Code::kInvalidArgument, "<__media__> occurs more often than --image");
+    }
+    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", images[n]}}}});
+    at = mark + media::kMediaMark.size();
+  }
+  nlohmann::json messages = nlohmann::json::parse(to_json(conversation));
+  messages.back()["content"] = std::move(parts);
+  return messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // The prompt's tokens. With a chat template, also sets what its format needs: stop strings, the
 // constraint around reasoning, and a reader of the response.
 Result<std::vector<session::Token>> prompt_tokens(const tokenizer::Tokenizer& tokenizer,
                                                   const chat::ModelTexts& texts,
+                                                  native::PictureFile* pictures,
                                                   RunOptions& options,
                                                   std::optional<chat::AnswerReader>* reader) {
   generate::Options& generation = options.generation;
   generation.max_tokens = options.n == kUnset ? kCompletionTokens : options.n;
-  if (options.raw) return tokenizer.encode(options.prompt);
+  const std::vector<std::string>& images = options.pictures.images;
+  const auto plain = [&]() -> Result<std::vector<session::Token>> {
+    if (pictures == nullptr) return tokenizer.encode(options.prompt);
+    return read_prompt(*pictures, with_marks(options.prompt, images.size()), images,
+                       options.pictures, {});
+  };
+  if (options.raw) return plain();
   const Result<chat::Template> chat = parse_template(options, texts);
   if (!chat.ok()) return chat.status();
   if (chat->is_default()) {
-    if (options.system.empty()) return tokenizer.encode(options.prompt);
+    if (options.system.empty()) return plain();
     return error(Code::kChatTemplate, "--system needs a chat template, which the model lacks");
   }
-  std::vector<Message> conversation;
-  if (!options.system.empty()) conversation.push_back({"system", options.system, {}});
-  conversation.push_back({"user", options.prompt, {}});
-  const std::string messages = to_json(conversation);
+  Result<std::string> messages = messages_of(options);
+  if (!messages.ok()) return messages.status();
   chat::Request request;
-  request.messages = messages;
+  request.messages = *messages;
+  request.pictures = pictures != nullptr;
   const Result<chat::Prompt> prompt = chat->render(request);
   if (!prompt.ok()) return prompt.status();
   if (options.n == kUnset) generation.max_tokens = -1;
@@ -210,7 +252,9 @@ Result<std::vector<session::Token>> prompt_tokens(const tokenizer::Tokenizer& to
   generation.special = plan->show_control_tokens;
   generation.stop.insert(generation.stop.end(), prompt->stop.begin(), prompt->stop.end());
   reader->emplace(plan->reader(0));
-  return chat::encode(tokenizer, *prompt);
+  if (pictures == nullptr) return chat::encode(tokenizer, *prompt);
+  return read_prompt(*pictures, marked_text(*prompt), prompt->pictures, options.pictures,
+                     {.add_special = prompt->add_special, .literal_spans = true});
 }
 
 // Streams the output, or collects it for JSON.
@@ -262,12 +306,20 @@ int run(RunOptions options) {
   load->engine.structured_output = options.generation.constraint.has_value();
   chat::ModelTexts texts;
   load->on_header = [&texts](const gguf::Header& header) { texts = chat::read_texts(header); };
+  std::unique_ptr<native::PictureFile> pictures;  // null: the prompt has none
+  if (!options.pictures.images.empty()) {
+    auto found = open_pictures(options.pictures, options.common.model, /*needed=*/true, &*load);
+    if (!found.ok()) return fail(found.status());
+    pictures = std::move(*found);
+  }
   Result<native::DraftPair> opened = open_models(options.common.model, options.drafting, *load);
   if (!opened.ok()) return fail(opened.status());
   speakers.models = std::move(*opened);
   native::Model* const model = speakers.models.model.get();
+  if (pictures != nullptr) pictures->attach(*model);
   std::optional<chat::AnswerReader> reader;
-  const auto encoded = prompt_tokens(model->engine().tokenizer(), texts, options, &reader);
+  const auto encoded =
+      prompt_tokens(model->engine().tokenizer(), texts, pictures.get(), options, &reader);
   if (!encoded.ok()) return fail(encoded.status());
   const std::vector<session::Token>& tokens = *encoded;
   if (Status s = open_sessions(speakers, options.drafting, &options.generation); !s.ok()) {
@@ -279,6 +331,12 @@ int run(RunOptions options) {
   if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
   watch.watch(*model);
   options.remembering.recall(*speakers.session, tokens);
+  if (pictures != nullptr) {
+    const Status encoded_all = encode_missing(
+        *pictures, *speakers.session, tokens, [model] { return model->interrupted(); },
+        &options.generation);
+    if (!encoded_all.ok()) return fail(encoded_all);
+  }
   Result<std::unique_ptr<Generation>> generation =
       Generation::begin(*speakers.session, tokens, options.generation);
   if (!generation.ok()) return fail(generation.status());

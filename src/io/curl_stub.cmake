@@ -1,7 +1,7 @@
 # Links programs for other distributions with a stub of libcurl.so.4. Debian's library has versioned
 # symbols, which others lack: a program linked with it prints a warning there at each start. The
 # linker reports functions that this list lacks.
-set(functions easy_cleanup easy_getinfo easy_init easy_reset easy_setopt easy_strerror free getdate
+set(functions easy_cleanup easy_getinfo easy_init easy_perform easy_reset easy_setopt easy_strerror free getdate
               global_init multi_add_handle multi_cleanup multi_info_read multi_init multi_perform
               multi_poll multi_remove_handle multi_wakeup slist_append slist_free_all url url_cleanup
               url_get url_set)

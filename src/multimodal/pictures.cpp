@@ -72,7 +72,7 @@ Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(uint64_t budget,
                                                                 ThreadPool* pool) const {
   vision::EncoderOptions options;
   options.memory_budget = budget;
-  options.kernels = kernels_;
+  options.kernels = kernels_.c_str();
   options.pool = pool;
   return vision::Encoder::open(*header_, projector_, options);
 }

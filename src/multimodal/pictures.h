@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -98,7 +99,7 @@ class Pictures {
   media::Projector projector_;
   media::TokenLimits limits_;
   media::TextModel model_;
-  const char* kernels_ = "";
+  std::string kernels_;
   uint64_t hash_ = 0;  // of the projector's header
 
   std::vector<media::PicturePlan> plans_;  // by picture

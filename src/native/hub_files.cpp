@@ -199,4 +199,31 @@ std::optional<HubModel> choose(const std::vector<HubModel>& models, const std::s
   return std::nullopt;
 }
 
+std::optional<std::string> choose_projector(const std::vector<std::string>& names,
+                                            std::string_view model) {
+  constexpr std::string_view kWord = "mmproj", kEnd = ".gguf";
+  const auto file_of = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
+  std::string_view stem = file_of(model);
+  if (stem.ends_with(kEnd)) stem.remove_suffix(kEnd.size());
+  const auto belongs = [&](std::string_view name) {
+    return !stem.empty() && name.starts_with(stem) &&
+           name.substr(std::min(stem.size() + 1, name.size())).starts_with(kWord);
+  };
+  constexpr std::string_view kOrder[] = {"F16", "BF16", "Q8_0"};
+  std::optional<std::string> best;
+  size_t best_rank = SIZE_MAX;
+  for (const std::string& path : names) {
+    const std::string_view name = file_of(path);
+    const bool own = belongs(name);
+    if (!name.ends_with(kEnd) || !(own || name.starts_with(kWord))) continue;
+    const auto* const order =
+        std::find(std::begin(kOrder), std::end(kOrder), quantization_of(name));
+    const size_t rank = (own ? 0 : 8) + static_cast<size_t>(order - std::begin(kOrder));
+    if (rank > best_rank || (rank == best_rank && path >= *best)) continue;
+    best = path;
+    best_rank = rank;
+  }
+  return best;
+}
+
 }  // namespace sluice::native

@@ -46,4 +46,9 @@ struct HubModel {
 [[nodiscard]] std::optional<HubModel> choose(const std::vector<HubModel>& models,
                                              const std::string& tag);
 
+// The projector for pictures among these file names, or nullopt: mmproj*.gguf, or NAME.mmproj*.gguf
+// for the model NAME.gguf. Of several, the first of F16, BF16 and Q8_0, else the first by name.
+[[nodiscard]] std::optional<std::string> choose_projector(const std::vector<std::string>& names,
+                                                          std::string_view model);
+
 }  // namespace sluice::native

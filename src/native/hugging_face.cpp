@@ -7,6 +7,7 @@
 #include "hf/json.h"
 #include "io/address.h"
 #include "native/hub_files.h"
+#include "platform/file.h"
 
 namespace sluice::native {
 namespace {
@@ -113,6 +114,26 @@ Result<std::string> find(const HubReference& reference, const io::OpenOptions& o
 }
 
 }  // namespace
+
+std::string projector_source(const std::string& model, const io::OpenOptions& options) {
+  if (HubReference::is_one(model)) {
+    const Result<HubReference> reference = HubReference::parse(model);
+    if (!reference.ok()) return {};
+    const Result<Files> files = list(*reference, options);
+    if (!files.ok()) return {};
+    std::vector<std::string> names;
+    for (const auto& [path, bytes] : *files) names.push_back(path);
+    const std::optional<std::string> found = choose_projector(names, reference->path);
+    return found ? reference->url(options.credentials.hub, *found) : std::string();
+  }
+  if (model.find("://") != std::string::npos) return {};
+  const bool directory = platform::is_directory(model);
+  const size_t end = directory ? model.size() : model.find_last_of("/\\");
+  const std::string parent = end == std::string::npos ? "." : model.substr(0, end);
+  const std::optional<std::string> found = choose_projector(
+      platform::names_in(parent), directory ? std::string_view() : std::string_view(model));
+  return found ? parent + "/" + *found : std::string();
+}
 
 Result<std::string> cached_model(const std::string& text,
                                  const std::vector<io::CachedModel>& models) {

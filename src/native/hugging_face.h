@@ -15,6 +15,11 @@ namespace sluice::native {
 [[nodiscard]] Result<std::string> model_source(const std::string& given,
                                                const io::OpenOptions& options);
 
+// The projector for pictures that lies beside a model, in its directory or repository; "" if there
+// is none, or the repository cannot be listed.
+[[nodiscard]] std::string projector_source(const std::string& model,
+                                           const io::OpenOptions& options);
+
 // The address of the cached model that a hf: reference means; "" if there is none.
 [[nodiscard]] Result<std::string> cached_model(const std::string& reference,
                                                const std::vector<io::CachedModel>& models);

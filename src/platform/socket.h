@@ -6,6 +6,8 @@
 
 namespace sluice::platform {
 
+// A new socket; -1: there is none.
+[[nodiscard]] long long open_socket(int family, int type, int protocol);
 void set_no_delay(int socket);       // sends writes at once
 void set_reuse_address(int socket);  // allows the address of a server that has just stopped
 void set_backlog(int listener, int connections);

@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -30,6 +31,12 @@ void set(int socket, int level, int option) {
 }
 
 }  // namespace
+
+long long open_socket(int family, int type, int protocol) {
+  const int made = ::socket(family, type, protocol);
+  if (made >= 0) static_cast<void>(::fcntl(made, F_SETFD, FD_CLOEXEC));
+  return made;
+}
 
 void set_no_delay(int socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY);

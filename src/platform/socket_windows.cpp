@@ -55,6 +55,10 @@ SOCKET self_connected() {
 
 }  // namespace
 
+long long open_socket(int family, int type, int protocol) {
+  return static_cast<long long>(::socket(family, type, protocol));
+}
+
 void set_no_delay(int socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY);
   set_nonblocking(handle_of(socket));  // there is no flag for a single call

@@ -1,0 +1,92 @@
+#include "cli/pictures.h"
+
+#include "native/hugging_face.h"
+
+namespace sluice::cli {
+
+Result<media::TokenLimits> PictureOptions::limits() const {
+  if (image_tokens.empty()) return media::TokenLimits{};
+  return media::parse_token_limits(image_tokens);
+}
+
+Result<media::DecodeOptions> PictureOptions::decoding() const {
+  const Result<media::DecodeMode> mode = media::parse_decode_mode(image_decode);
+  if (!mode.ok()) return mode.status();
+  media::DecodeOptions out;
+  out.mode = *mode;
+  return out;
+}
+
+void add_pictures(CLI::App& app, PictureOptions& options, bool with_images) {
+  app.add_option("--projector,--mmproj", options.projector,
+                 "the model's vision projector: an mmproj GGUF file, or URL of one; off: none "
+                 "(default: mmproj*.gguf beside the model)");
+  if (with_images) {
+    app.add_option(
+           "--image", options.images,
+           "picture for the prompt: PNG, JPEG, WebP, BMP or GIF file; may be repeated; each "
+           "<__media__> in the prompt is the next one, others come first (default: none)")
+        ->allow_extra_args(false);
+  }
+  app.add_option("--image-tokens", options.image_tokens,
+                 "MIN:MAX, the tokens of a picture (default: the projector's)");
+  app.add_option("--image-decode", options.image_decode,
+                 "upright (as viewers show files) or reference (as llama.cpp reads them: without "
+                 "EXIF rotation, alpha dropped) (default: upright)");
+}
+
+Status no_pictures() {
+  return error(Code::kNotSupported,
+               "the model takes no pictures: there is no projector (mmproj*.gguf) beside it; name "
+               "one with --projector");
+}
+
+Result<std::unique_ptr<native::PictureFile>> open_pictures(const PictureOptions& options,
+                                                           const std::string& model, bool needed,
+                                                           native::LoadOptions* load) {
+  const Result<media::TokenLimits> limits = options.limits();
+  if (!limits.ok()) return limits.status();
+  if (const Result<media::DecodeOptions> mode = options.decoding(); !mode.ok()) {
+    return mode.status();
+  }
+  const bool given = !options.projector.empty();
+  const std::string projector =
+      given ? options.projector : native::projector_source(model, load->source);
+  if (projector.empty() || projector == "off") {
+    if (needed && given) {
+      return error(Code::kNotSupported, "the model takes no pictures: --projector is off");
+    }
+    if (needed) return no_pictures();
+    return std::unique_ptr<native::PictureFile>();
+  }
+  auto out = native::open_projector(projector, model, load, *limits);
+  if (out.ok() || given || needed) return out;
+  print_warning(projector + " is not used: " + out.status().message());
+  return std::unique_ptr<native::PictureFile>();
+}
+
+Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
+                                                std::string_view prompt,
+                                                std::span<const std::string> files,
+                                                const PictureOptions& options,
+                                                const tokenizer::EncodeOptions& encoding) {
+  const Result<media::DecodeOptions> decoding = options.decoding();
+  if (!decoding.ok()) return decoding.status();
+  std::vector<media::Image> images;
+  for (const std::string& file : files) {
+    Result<media::Image> image = native::read_picture(file, *decoding);
+    if (!image.ok()) return image.status();
+    images.push_back(std::move(*image));
+  }
+  return pictures.read(prompt, std::move(images), encoding);
+}
+
+Status encode_missing(native::PictureFile& pictures, session::Session& session,
+                      std::span<const session::Token> prompt,
+                      const std::function<bool()>& cancelled, generate::Options* options) {
+  SLUICE_RETURN_IF_ERROR(pictures.encode(session.keep(prompt), cancelled));
+  options->media = pictures.media();
+  return {};
+}
+
+}  // namespace sluice::cli

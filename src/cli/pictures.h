@@ -1,0 +1,49 @@
+// Pictures in `run`, `chat` and `serve`: the projector's options, and a prompt with pictures from
+// its text to what a generation needs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chat/template.h"
+#include "cli/cli.h"
+#include "native/picture_source.h"
+
+namespace sluice::cli {
+
+struct PictureOptions {
+  std::string projector;  // "": what lies beside the model; "off": none
+  std::vector<std::string> images;
+  std::string image_tokens;  // "64:1024"
+  std::string image_decode = "upright";
+
+  [[nodiscard]] Result<media::TokenLimits> limits() const;
+  [[nodiscard]] Result<media::DecodeOptions> decoding() const;
+};
+// Adds --projector, --mmproj, --image-tokens and --image-decode; with_images: --image.
+void add_pictures(CLI::App& app, PictureOptions& options, bool with_images);
+
+// Opens the projector for a model that is about to be opened with `load`, which is adapted to it.
+// Null if there is none. `needed`: that is an error, and so is one beside the model that does not
+// fit it. Errors: open_projector's; kNotSupported (the model takes no pictures).
+[[nodiscard]] Result<std::unique_ptr<native::PictureFile>> open_pictures(
+    const PictureOptions& options, const std::string& model, bool needed,
+    native::LoadOptions* load);
+
+// The error of a picture for a model without projector.
+[[nodiscard]] Status no_pictures();
+
+// Reads the files and makes the prompt's tokens. `prompt` has a mark for each.
+[[nodiscard]] Result<std::vector<session::Token>> read_prompt(
+    native::PictureFile& pictures, std::string_view prompt, std::span<const std::string> files,
+    const PictureOptions& options, const tokenizer::EncodeOptions& encoding);
+
+// Encodes the pictures that the session does not hold, and sets them in `options`. An interrupt of
+// the model ends it with kAborted.
+[[nodiscard]] Status encode_missing(native::PictureFile& pictures, session::Session& session,
+                                    std::span<const session::Token> prompt,
+                                    const std::function<bool()>& cancelled,
+                                    generate::Options* options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,92 @@
+// Pictures in `sluice run` and `sluice chat`, on models of the fixtures: the projector beside the
+// model, marks in the prompt, conversations, and errors that name what is missing.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "../file_contents.h"
+#include "../paths.h"
+#include "program.h"
+
+namespace sluice::tools {
+namespace {
+
+using nlohmann::json;
+
+class PicturesTool : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = test::shared_dir() + "/fixtures/vision";
+    if (!std::filesystem::exists(folder_)) GTEST_SKIP() << "no " << folder_;
+    model_ = folder_ + "/qwen2.5vl.gguf";
+    projector_ = folder_ + "/qwen2.5vl.mmproj.gguf";
+    wide_ = folder_ + "/media/wide.png";
+  }
+
+  [[nodiscard]] json run(std::vector<std::string> more) const {
+    std::vector<std::string> args = {model_, "--json", "--temp",    "0", "--ignore-eos",
+                                     "-n",   "8",      "--threads", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    Program program(args);
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return json::parse(program.out(), nullptr, false);
+  }
+  static std::string failure(std::vector<std::string> args) {
+    Program program(args);
+    EXPECT_EQ(program.wait(), 1);
+    return program.err();
+  }
+
+  std::string folder_, model_, projector_, wide_;
+};
+
+TEST_F(PicturesTool, RunFindsTheProjectorAndPlacesPictures) {
+  const std::string prompt =
+      "<|im_start|>user\nlook <__media__> what is it<|im_end|>\n<|im_start|>assistant\n";
+  const json raw = run({"--raw", "-p", prompt, "--image", wide_});
+  EXPECT_EQ(raw["promptTokens"], 41);
+  const std::vector<std::string> named = {"--raw", "-p",       prompt,    "--image",
+                                          wide_,   "--mmproj", projector_};
+  EXPECT_EQ(run(named)["text"], raw["text"]);
+  // A chat template gives the same prompt.
+  const std::string chatml =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "<|im_start|>assistant\n";
+  EXPECT_EQ(run({"-p", "look <__media__> what is it", "--image", wide_, "--chat-template",
+                 chatml})["text"],
+            raw["text"]);
+  // Pictures without a mark come first.
+  const json first = run({"--raw", "-p", "<__media__> tell me", "--image", wide_});
+  EXPECT_EQ(run({"--raw", "-p", " tell me", "--image", wide_})["text"], first["text"]);
+  const json two = run({"--raw", "-p", "a <__media__> b", "--image", wide_, "--image", wide_});
+  EXPECT_GT(two["promptTokens"], 24);
+}
+
+TEST_F(PicturesTool, ErrorsNameWhatIsMissing) {
+  const std::string text = test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
+  EXPECT_NE(failure({text, "-p", "x", "--image", wide_}).find("the model takes no pictures"),
+            std::string::npos);
+  EXPECT_NE(failure({model_, "-p", "x", "--image", wide_, "--projector", "off"})
+                .find("the model takes no pictures"),
+            std::string::npos);
+  EXPECT_NE(
+      failure({model_, "-p", "x", "--image", wide_, "--projector", folder_ + "/gemma3.mmproj.gguf"})
+          .find("it belongs to another model"),
+      std::string::npos);
+  EXPECT_NE(failure({model_, "-p", "x", "--image", "nowhere.png"}).find("nowhere.png"),
+            std::string::npos);
+  EXPECT_NE(failure({model_, "-p", "x", "--image", model_}).find("is not a PNG"),
+            std::string::npos);
+  EXPECT_NE(failure({model_, "--raw", "-p", "<__media__> <__media__>", "--image", wide_})
+                .find("occurs 2 times"),
+            std::string::npos);
+  EXPECT_NE(failure({model_, "-p", "x", "--image", wide_, "--image-tokens", "x"}).find("64:1024"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::tools
