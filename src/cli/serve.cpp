@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/generation_options.h"
 #include "cli/options.h"
+#include "cli/pictures.h"
 #include "endpoints/pages.h"
 #include "io/address.h"
 #include "native/hub_files.h"
@@ -29,11 +30,15 @@ struct ServeOptions {
   serve::HttpOptions http;
   PromptCacheOptions remembering;
   ChatTemplateOptions chat_template;
+  PictureOptions pictures;
+  native::PictureUrls picture_urls;
   int parallel = 1, conversations = 64, queue = 64, timeout = 600, grace = 10;
-  std::string max_body = "4M", api_key, draft = "off", swap_to = "off";
+  std::string max_body, api_key, draft = "off", swap_to = "off";
   [[nodiscard]] bool swaps() const { return swap_to != "off"; }
   bool no_structured_output = false, quiet = false;
 };
+
+constexpr uint64_t kPictureBody = 32u << 20;  // of a request, where pictures may be in it
 
 // Counts signals. Until ready() is called a signal ends the process at once, since loading a model
 // may block forever.
@@ -75,6 +80,7 @@ struct Described {
   std::string name;
   chat::ModelTexts texts;
   ollama::ModelFacts about;
+  media::TextModel text_model;
   int64_t prefix = -1, suffix = -1, middle = -1;  // fill-in-the-middle tokens
 };
 
@@ -82,6 +88,7 @@ Described describe(const gguf::Header& header) {
   Described out;
   out.name = header.get_string("general.name").value_or("");
   out.texts = chat::read_texts(header);
+  out.text_model = media::TextModel::from(header);
   std::map<std::string, uint64_t> types;
   for (const gguf::Tensor& tensor : header.tensors) {
     out.about.bytes += tensor.bytes;
@@ -197,9 +204,11 @@ void end(SignalWatch& watch, int grace_s, serve::Service& service, serve::Worker
 }
 
 Status check(ServeOptions& options, serve::Limits* limits) {
-  const Result<uint64_t> most = parse_size(options.max_body);
-  if (!most.ok()) return most.status();
-  limits->max_body = *most;
+  if (!options.max_body.empty()) {
+    const Result<uint64_t> most = parse_size(options.max_body);
+    if (!most.ok()) return most.status();
+    limits->max_body = *most;
+  }
   limits->request_ms = 1e3 * options.timeout;
   if (const char* key = std::getenv("SLUICE_API_KEY"); key != nullptr && options.api_key.empty()) {
     options.api_key = key;
@@ -230,11 +239,16 @@ int serve_model(ServeOptions options) {
   if (options.swaps()) load->engine.base_bytes += native::kSwapBytes;
   load->engine.draft_max = options.draft != "off" ? -1 : 0;
   load->engine.nextn = options.draft == "nextn";
+  auto pictures = open_pictures(options.pictures, options.common.model, /*needed=*/false, &*load);
+  if (!pictures.ok()) return fail(pictures.status());
+  native::PictureFile* const eyes = pictures->get();
+  if (eyes != nullptr && options.max_body.empty()) limits.max_body = kPictureBody;
   Described described;
   load->on_header = [&](const gguf::Header& header) { described = describe(header); };
   auto opened = native::Model::open(options.common.model, *load);
   if (!opened.ok()) return fail(opened.status());
   model = std::move(*opened);
+  if (eyes != nullptr) eyes->attach(*model);
   if (described.name.empty()) described.name = name_of(options.common.model);
   const Result<chat::Template> chat_template = options.chat_template.parse(described.texts);
 
@@ -255,18 +269,24 @@ int serve_model(ServeOptions options) {
   }
   const chat::Template* with_template = chat_template.ok() ? &chat_template.value() : nullptr;
   const openai::InfillTokens infill = infill_tokens(described, engine.tokenizer());
-  serve::Service service(worker, metrics,
-                         {.name = described.name,
+  serve::ModelFacts facts{.name = described.name,
                           .tokenizer = &engine.tokenizer(),
                           .chat_template = with_template,
                           .n_ctx = engine.plan().context.n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
                           .n_scores = engine.program().rank_tail.width,
+                          .text_model = described.text_model,
                           .ngram_drafts = options.draft != "off",
                           .infill = infill,
-                          .about = facts_of(described, engine, with_template, infill)},
-                         limits, options.api_key);
+                          .about = facts_of(described, engine, with_template, infill)};
+  if (eyes != nullptr) {
+    facts.pictures = options.picture_urls;
+    facts.projector = &eyes->pictures();
+    facts.decoding = *options.pictures.decoding();
+    worker.see(eyes, facts.decoding);
+  }
+  serve::Service service(worker, metrics, std::move(facts), limits, options.api_key);
   serve::HttpServer server(service, options.http);
   const Result<int> port = server.bind();
   if (!port.ok()) return fail(port.status());
@@ -311,7 +331,7 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--cors-origin", options->http.cors_origin,
                   "origin of pages that may use the server; * for all (default: none)");
   sub->add_option("--max-body-size", options->max_body,
-                  "maximum bytes of a request, 1k to 64M (default: 4M)")
+                  "maximum bytes of a request, 1k to 64M (default: 4M; 32M with a projector)")
       ->check(byte_size(1u << 10, 64u << 20));
   sub->add_option("--timeout", options->timeout, "maximum seconds for a request (default: 600)")
       ->check(whole_number(1, 86400));
@@ -323,6 +343,14 @@ void add_serve(CLI::App& app, int* status) {
          "speculative decoding: ngram (repeat earlier text), nextn (also the model's multi-token "
          "prediction head, for a single request) or off (default)")
       ->check(one_of({"ngram", "nextn", "off"}));
+  add_pictures(*sub, options->pictures, /*with_images=*/false);
+  CLI::Option* const urls =
+      sub->add_flag("--allow-image-urls", options->picture_urls.http,
+                    "fetch pictures that requests name by http(s) URLs from public addresses; data "
+                    "URLs need no option (default: off)");
+  sub->add_flag("--allow-private-image-urls", options->picture_urls.private_addresses,
+                "with --allow-image-urls, also from loopback and private addresses (default: off)")
+      ->needs(urls);
   add_remembering(*sub, options->remembering);
   add_chat_template_options(*sub, options->chat_template);
   sub->add_flag("--no-structured-output", options->no_structured_output,

@@ -41,7 +41,7 @@ std::string props_body(const ollama::ModelFacts& model) {
          "},\"total_slots\":" + std::to_string(model.parallel) +
          ",\"model_alias\":" + json_quote(model.name) +
          ",\"chat_template\":" + json_quote(model.chat_template) +
-         ",\"modalities\":{\"vision\":false,\"audio\":false}}";
+         ",\"modalities\":{\"vision\":" + (model.sees ? "true" : "false") + ",\"audio\":false}}";
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ Problem write_page(std::string_view path, std::string_view body, const ollama::M
   } else if (path == "/props") {
     out->body = props_body(model);
   } else if (path == "/v1/models") {
-    out->body = openai::models_body(model.name, model.created);
+    out->body = openai::models_body(model.name, model.created, model.sees);
   } else if (path == "/api/tags") {
     out->body = ollama::tags_body(model);
   } else if (path == "/api/ps") {
@@ -86,7 +86,7 @@ Problem write_page(std::string_view path, std::string_view body, const ollama::M
     out->body = ollama::show_body(model);
     return ollama::read_show(body);
   } else if (path.starts_with(kModel)) {
-    out->body = openai::model_body(model.name, model.created);
+    out->body = openai::model_body(model.name, model.created, model.sees);
     if (path.substr(kModel.size()) == model.name) return {};
     return ApiError{404, "There is no such model here.", "model", "model_not_found"};
   } else if (route && route->method == kAny) {

@@ -3,11 +3,14 @@
 namespace sluice::generate {
 
 // Steps a generation until it has ended or waits for a batched pass: kDone. kProgress: its draft
-// model is computing, or its own pass if its session is not in the batcher.
+// model is computing, or its own pass if its session is not in the batcher, or such a pass is done.
 Step Scheduler::advance(Generation& answer, int32_t max_ops) {
   while (answer.finish() == Finish::kNone && !answer.waits_for_pass()) {
+    const bool alone = answer.computing();
     const Step step = answer.step(max_ops);
     if (step == Step::kBlocked && !answer.waits_for_pass()) return step;
+    // Between two passes of its own, the session may be added to the batcher.
+    if (alone && !answer.computing()) return Step::kProgress;
     if (answer.computing() && step == Step::kProgress && max_ops > 0) {
       if (!answer.waits_for_pass()) return step;
     }

@@ -82,6 +82,7 @@ std::string show_body(const ModelFacts& model) {
   can(model.completes, "completion");
   can(model.tools, "tools");
   can(model.inserts, "insert");
+  can(model.sees, "vision");
   can(model.embeds, "embedding");
   can(model.thinks, "thinking");
   return "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"num_ctx " +

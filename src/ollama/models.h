@@ -21,6 +21,7 @@ struct ModelFacts {
   bool completes = false, embeds = false;  // generates text; was trained for embeddings
   bool tools = false, thinks = false;      // formats that its chat template knows
   bool inserts = false;                    // fills in the middle
+  bool sees = false;                       // takes pictures
 };
 
 [[nodiscard]] std::string tags_body(const ModelFacts& model);     // /api/tags

@@ -27,9 +27,14 @@ constexpr const char* kSameOptions[] = {"temperature",
                                         "presence_penalty",
                                         "frequency_penalty"};
 
-ApiError no_images() {
-  return {
-      .message = "This model does not read images.", .param = "images", .code = "NOT_SUPPORTED"};
+// A list of texts in base64, or nothing.
+Problem check_images(const Json* images) {
+  if (images == nullptr || images->is_null()) return {};
+  const bool texts =
+      images->is_array() && std::all_of(images->begin(), images->end(),
+                                        [](const Json& each) { return each.is_string(); });
+  if (texts) return {};
+  return ApiError{.message = "'images' must be a list of pictures in base64.", .param = "images"};
 }
 
 // Appends a member to the text of an object that is not closed yet.
@@ -131,9 +136,11 @@ Problem read_shared(Body& fields, bool chat, GenerateRequest* out, std::string* 
 }
 
 // OpenAI's form of messages: the name of a tool is its `name`.
-Problem rewrite_messages(std::string_view text, std::string* out) {
+Problem rewrite_messages(const Json& given, std::string_view text, std::string* out) {
   *out = "[";
+  size_t n = 0;
   for (const std::string_view message : json_items(text)) {
+    const Json& read = given[n++];
     if (out->size() > 1) *out += ',';
     if (json_type(message) != JsonType::kObject) {
       *out += message;
@@ -141,10 +148,10 @@ Problem rewrite_messages(std::string_view text, std::string* out) {
     }
     *out += '{';
     for (const auto& [name, value] : json_members(message)) {
-      if (name != "images") append(out, name == "tool_name" ? "name" : name, value);
-      const bool none = value == "null" || json_compact(value) == "[]";
-      if (name == "images" && !none) return no_images();
+      append(out, name == "tool_name" ? "name" : name, value);
     }
+    const auto images = read.find("images");
+    if (Problem problem = check_images(images == read.end() ? nullptr : &*images)) return problem;
     *out += '}';
   }
   *out += ']';
@@ -179,7 +186,7 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
   if (Problem problem = fields.finish()) return problem;
   if (messages == nullptr || (messages->is_array() && messages->empty())) return {};
   if (messages->is_array()) {
-    Problem problem = rewrite_messages(fields.text("messages"), &rewritten);
+    Problem problem = rewrite_messages(*messages, fields.text("messages"), &rewritten);
     if (problem) return problem;
   } else {
     rewritten = fields.text("messages");
@@ -198,14 +205,19 @@ Problem read_generate(std::string_view body, GenerateRequest* out) {
   fields.read("system", &system);
   fields.read("raw", &raw);
   fields.refuse({"template", "context", "width", "height", "steps"});
-  if (has_items(fields.take("images"))) return no_images();
+  const Json* images = fields.take("images");
+  if (Problem problem = check_images(images)) return problem;
   const bool plain = raw || !suffix.empty();
+  if (plain && has_items(images)) {
+    return ApiError{.message = "Pictures need the chat template: 'raw' and 'suffix' omit it.",
+                    .param = "images"};
+  }
   std::string rest = "{";
   if (Problem problem = read_shared(fields, !plain, out, &rest)) return problem;
   std::string thinking = "{";
   if (Problem problem = read_think(fields, plain ? &thinking : &rest)) return problem;
   if (Problem problem = fields.finish()) return problem;
-  if (prompt.empty() && suffix.empty()) return {};
+  if (prompt.empty() && suffix.empty() && !has_items(images)) return {};
   if (plain) {
     append(&rest, "prompt", prompt.empty() ? R"("")" : fields.text("prompt"));
     append(&rest, "suffix", fields.text("suffix"));
@@ -215,7 +227,10 @@ Problem read_generate(std::string_view body, GenerateRequest* out) {
   if (!system.empty()) {
     messages += R"({"role":"system","content":)" + std::string(fields.text("system")) + "},";
   }
-  messages += R"({"role":"user","content":)" + std::string(fields.text("prompt")) + "}]";
+  messages += R"({"role":"user","content":)" +
+              (prompt.empty() ? R"("")" : std::string(fields.text("prompt")));
+  if (has_items(images)) messages += R"(,"images":)" + std::string(fields.text("images"));
+  messages += "}]";
   append(&rest, "messages", messages);
   return read_rewritten(std::move(rest), out, /*chat=*/true);
 }

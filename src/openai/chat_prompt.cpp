@@ -17,6 +17,7 @@ chat::Request template_request(const GenerateRequest& request) {
           .add_generation_prompt = request.add_generation_prompt,
           .continue_final_message = request.continue_final_message,
           .parse_special_in_content = request.parse_special_in_content,
+          .pictures = request.pictures,
           .now = {}};
 }
 

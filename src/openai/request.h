@@ -72,6 +72,7 @@ struct GenerateRequest {
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the output continues the last message
   bool parse_special_in_content = false;
+  bool pictures = false;          // set by who has read the request: the model takes pictures
   bool inline_reasoning = false;  // leave reasoning in the content
 
   bool return_tokens = false;  // of llama-server's /completion: also the ids of the output

@@ -132,17 +132,21 @@ Json timings_json(const generate::Counts& counts) {
   return out;
 }
 
-std::string models_body(const std::string& model, int64_t created) {
-  return "{\"object\":\"list\",\"data\":[" + model_body(model, created) + "]}";
+std::string models_body(const std::string& model, int64_t created, bool pictures) {
+  return "{\"object\":\"list\",\"data\":[" + model_body(model, created, pictures) + "]}";
 }
 
-std::string model_body(const std::string& model, int64_t created) {
-  return ObjectText()
-      .text("id", model)
+std::string model_body(const std::string& model, int64_t created, bool pictures) {
+  ObjectText out;
+  out.text("id", model)
       .text("object", "model")
       .integer("created", created)
-      .text("owned_by", "sluice")
-      .object();
+      .text("owned_by", "sluice");
+  if (pictures) {
+    out.raw("architecture",
+            R"({"input_modalities":["text","image"],"output_modalities":["text"]})");
+  }
+  return out.object();
 }
 
 std::string embeddings_body(const Vectors& vectors, const std::string& model, bool as_base64) {

@@ -17,8 +17,9 @@
 
 namespace sluice::openai {
 
-[[nodiscard]] std::string models_body(const std::string& model, int64_t created);
-[[nodiscard]] std::string model_body(const std::string& model, int64_t created);
+// `pictures`: the model takes them.
+[[nodiscard]] std::string models_body(const std::string& model, int64_t created, bool pictures);
+[[nodiscard]] std::string model_body(const std::string& model, int64_t created, bool pictures);
 
 // What an embeddings or rerank request has computed.
 struct Vectors {

@@ -65,6 +65,11 @@ struct Job {
   std::vector<std::vector<Token>> prompts;
   generate::Options options;
   int32_t n = 1;
+  // With pictures there is one prompt, which the engine's thread reads: a text with a
+  // media::kMediaMark for each of these files, and literal spans.
+  std::vector<std::vector<uint8_t>> pictures;
+  std::string text;
+  tokenizer::EncodeOptions encoding;
   std::string cache_key;  // names the sequence that the generations continue; "": none
 
   bool embedding = false;

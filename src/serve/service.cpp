@@ -85,6 +85,7 @@ Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limi
   model_.about.created = std::time(nullptr);
   model_.about.name = model_.name;
   model_.about.n_ctx = model_.n_ctx;
+  model_.about.sees = model_.pictures.has_value();
   if (model_.chat_template != nullptr) model_.about.chat_template = model_.chat_template->source();
   if (model_.chat_template == nullptr) return;
   formats_.emplace(*model_.chat_template, chat::control_tokens(*model_.tokenizer));
@@ -206,7 +207,7 @@ Problem Service::can_chat(const GenerateRequest& request) const {
     return ApiError{.message = "The model's chat template cannot be read.",
                     .code = "CHAT_TEMPLATE"};
   }
-  return too_long(request.messages.size());
+  return model_.pictures ? Problem() : too_long(request.messages.size());
 }
 
 Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const {
@@ -214,7 +215,44 @@ Problem Service::render(const GenerateRequest& request, chat::Prompt* out) const
   return formats_->render(request, out);
 }
 
-Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
+Problem Service::read_pictures(const Call& call, const chat::Prompt& prompt, Job* job) const {
+  native::PictureUrls allowed = *model_.pictures;
+  allowed.cancelled = [&call] { return call.client.wait(-1, 0) == Client::Woken::kGone; };
+  for (const std::string& url : prompt.pictures) {
+    Result<std::vector<uint8_t>> file = native::fetch_picture(url, allowed);
+    Status status = file.status();
+    if (status.ok()) status = media::image_info(*file, model_.decoding).status();
+    if (!status.ok()) {
+      ApiError failure = openai::api_error(status);
+      if (failure.status == 500) failure.status = 400;  // the client's picture, not the server
+      return failure;
+    }
+    job->pictures.push_back(std::move(*file));
+  }
+  job->text = marked_text(prompt);
+  job->encoding = {.add_special = prompt.add_special, .literal_spans = true};
+  job->prompts.emplace_back();
+  return {};
+}
+
+Result<size_t> Service::count_with_pictures(const Job& job) const {
+  std::vector<media::PicturePlan> plans;
+  for (const std::vector<uint8_t>& file : job.pictures) {
+    const Result<media::ImageInfo> info = media::image_info(file, model_.decoding);
+    if (!info.ok()) return info.status();
+    Result<media::PicturePlan> plan = model_.projector->plan(info->width, info->height);
+    if (!plan.ok()) return plan.status();
+    plans.push_back(std::move(*plan));
+  }
+  const auto chunks = media::layout(job.text, model_.projector->projector(), plans,
+                                    *model_.tokenizer, model_.text_model, job.encoding);
+  if (!chunks.ok()) return chunks.status();
+  size_t tokens = 0;
+  for (const media::Chunk& chunk : *chunks) tokens += chunk.n_tokens;
+  return tokens;
+}
+
+Problem Service::prompt_tokens(const Call& call, GenerateRequest* request, Job* job,
                                std::optional<chat::AnswerPlan>* plan) {
   if (request->infill) {
     const std::lock_guard<std::mutex> lock(texts_);
@@ -229,10 +267,20 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job,
     return {};
   }
   if (Problem problem = can_chat(*request)) return problem;
-  const std::lock_guard<std::mutex> lock(texts_);
+  request->pictures = model_.pictures.has_value();
   chat::Prompt prompt;
-  if (Problem problem = formats_->prepare(request, &prompt, plan)) return problem;
-  return encode(prompt, job);
+  {
+    const std::lock_guard<std::mutex> lock(texts_);
+    if (Problem problem = formats_->prepare(request, &prompt, plan)) return problem;
+    if (Problem problem = too_long(prompt.text().size())) return problem;
+    if (prompt.pictures.empty()) return encode(prompt, job);
+  }
+  if (request->n > 1) {
+    return ApiError{.message = "A prompt with pictures has one completion: 'n' must be 1.",
+                    .param = "n",
+                    .code = "NOT_SUPPORTED"};
+  }
+  return read_pictures(call, prompt, job);
 }
 
 // Files that do not fit beside the output are omitted, the first ones first.
@@ -300,7 +348,7 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
   auto job = std::make_shared<Job>();
   std::optional<chat::AnswerPlan> plan;
   Reply reply;
-  problem = prompt_tokens(&wanted, job.get(), &plan);
+  problem = prompt_tokens(call, &wanted, job.get(), &plan);
   if (!problem) problem = openai::check_tokens(wanted, model_.n_vocab);
   job->options = wanted.options;
   job->options.drafts.ngram = model_.ngram_drafts;
@@ -456,6 +504,7 @@ Reply Service::apply_template(const Call& call, Record* record) {
   GenerateRequest request;
   const std::lock_guard<std::mutex> lock(texts_);
   Problem problem = openai::read_apply_template(call.body, &request);
+  request.pictures = model_.pictures.has_value();
   chat::Prompt prompt;
   if (!problem) problem = render(request, &prompt);
   if (problem) return failed(*problem, record);
@@ -471,9 +520,12 @@ Reply Service::count_tokens(const Call& call, Record* record) {
   }
   Job job;
   std::optional<chat::AnswerPlan> plan;
-  if (!problem) problem = prompt_tokens(&request, &job, &plan);
+  if (!problem) problem = prompt_tokens(call, &request, &job, &plan);
   if (problem) return failed(*problem, record);
-  return {.body = anthropic::count_body(job.prompts[0].size())};
+  if (job.pictures.empty()) return {.body = anthropic::count_body(job.prompts[0].size())};
+  const Result<size_t> tokens = count_with_pictures(job);
+  if (!tokens.ok()) return failed(openai::api_error(tokens.status()), record);
+  return {.body = anthropic::count_body(*tokens)};
 }
 
 Reply Service::tokenize(const Call& call, Record* record) {

@@ -14,6 +14,7 @@
 
 #include "chat/template.h"
 #include "endpoints/endpoints.h"
+#include "native/picture_source.h"
 #include "ollama/models.h"
 #include "openai/chat_prompt.h"
 #include "openai/infill.h"
@@ -79,8 +80,13 @@ struct ModelFacts {
   const chat::Template* chat_template = nullptr;    // null: the model cannot chat
   int32_t n_ctx = 0;
   int64_t n_vocab = 0;
-  int32_t width = 0;          // of embeddings
-  int32_t n_scores = 0;       // that a reranker gives a document; 0: not a reranker
+  int32_t width = 0;     // of embeddings
+  int32_t n_scores = 0;  // that a reranker gives a document; 0: not a reranker
+  // How pictures of requests are read; none: the model takes no pictures.
+  std::optional<native::PictureUrls> pictures{};
+  const multimodal::Pictures* projector = nullptr;  // with `pictures`; must outlive the service
+  media::TextModel text_model{};
+  media::DecodeOptions decoding{};
   bool ngram_drafts = false;  // draft by n-gram; the plan must have memory for draft tokens
   openai::InfillTokens infill{};
   ollama::ModelFacts about{};  // created, name, n_ctx and chat_template are set by the service
@@ -122,11 +128,15 @@ class Service {
   [[nodiscard]] Problem can_chat(const GenerateRequest& request) const;
   [[nodiscard]] Problem render(const GenerateRequest& request, chat::Prompt* out) const;
   // `plan`: how to read the response of a chat.
-  [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job,
+  [[nodiscard]] Problem prompt_tokens(const Call& call, GenerateRequest* request, Job* job,
                                       std::optional<chat::AnswerPlan>* plan);
   [[nodiscard]] Problem infill_tokens(const GenerateRequest& request, Job* job) const;
   // Adds the tokens of a prompt to the job.
   [[nodiscard]] Problem encode(const chat::Prompt& prompt, Job* job) const;
+  // Adds the files of a prompt's pictures to the job.
+  [[nodiscard]] Problem read_pictures(const Call& call, const chat::Prompt& prompt, Job* job) const;
+  // The number of tokens of a prompt with pictures.
+  [[nodiscard]] Result<size_t> count_with_pictures(const Job& job) const;
   [[nodiscard]] size_t most_bytes() const;  // of a text
   [[nodiscard]] Problem too_long(size_t bytes) const;
   [[nodiscard]] openai::TokenBytes token_bytes() const {

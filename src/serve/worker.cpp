@@ -112,6 +112,7 @@ Step Worker::step(int32_t max_ops) {
   }
   take_jobs();
   const Step reached = compute(max_ops);
+  if (seeing_ != nullptr) end_pictures();
   bool changed = false;
   for (auto a = answers_.begin(); a != answers_.end();) {
     take_pieces(*a);
@@ -151,13 +152,14 @@ Step Worker::compute(int32_t max_ops) {
 
 // Starts waiting requests in order, while slots are free.
 void Worker::take_jobs() {
+  if (seeing_ != nullptr) return;
   for (Task& task : tasks_) {
     begin(task);
     if (!task.ended && task.begun < answers_of(*task.job))
       return;  // it must start completely first
   }
   expect_next();
-  while (slots_.has_free()) {
+  while (slots_.has_free() && seeing_ == nullptr) {
     std::shared_ptr<Job> job = next_job();
     if (job == nullptr) return;
     Task& task = tasks_.emplace_back();
@@ -177,10 +179,52 @@ void Worker::take_jobs() {
 
 std::shared_ptr<Job> Worker::next_job() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (queue_.empty()) return nullptr;
+  if (queue_.empty() || must_wait(*queue_.front())) return nullptr;
   std::shared_ptr<Job> job = std::move(queue_.front());
   queue_.pop_front();
   return job;
+}
+
+// A request with pictures begins when no other one is running.
+bool Worker::must_wait(const Job& job) const {
+  return !job.pictures.empty() &&
+         std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return !task.ended; });
+}
+
+// Makes the tokens of a prompt with pictures.
+Status Worker::read_pictures(Job& job) {
+  std::vector<media::Image> images;
+  for (std::vector<uint8_t>& file : job.pictures) {
+    Result<media::Image> image = media::decode(file, decoding_);
+    if (!image.ok()) return image.status();
+    images.push_back(std::move(*image));
+    file = {};
+  }
+  Result<std::vector<Token>> tokens = pictures_->read(job.text, std::move(images), job.encoding);
+  if (!tokens.ok()) return tokens.status();
+  job.prompts[0] = std::move(*tokens);
+  return {};
+}
+
+Status Worker::encode_pictures(const Job& job, session::Session& session,
+                               std::span<const Token> prompt, generate::Options* options) {
+  scheduler_.remove(session);  // until the prompt is computed
+  SLUICE_RETURN_IF_ERROR(
+      pictures_->encode(session.keep(prompt), [this, &job] { return abandoned(job); }));
+  options->media = pictures_->media();
+  return {};
+}
+
+// Takes back the memory once the prompt is computed, and lets the session into batches with others.
+void Worker::end_pictures() {
+  Answering& seeing = *seeing_;
+  const bool over = seeing.generation->finish() != Finish::kNone;
+  session::Session& session = seeing.slot->session();
+  if (!over && (seeing.generation->in_prompt() || session.busy())) return;
+  Status ended = pictures_->end();
+  if (ended.ok() && !session.in_batcher()) ended = scheduler_.add(session);
+  seeing_ = nullptr;
+  if (!ended.ok()) give_up(*seeing.task, ended);
 }
 
 void Worker::begin(Task& task) {
@@ -194,6 +238,13 @@ void Worker::begin(Task& task) {
 bool Worker::begin_answer(Task& task) {
   Job& job = *task.job;
   const int32_t index = task.begun, first = index / job.n * job.n;
+  const bool sees = !job.pictures.empty();
+  if (sees) {
+    if (const Status read = read_pictures(job); !read.ok()) {
+      give_up(task, read);
+      return false;
+    }
+  }
   const std::vector<Token>& prompt = job.prompts[static_cast<size_t>(index / job.n)];
   const session::Session* source = nullptr;
   bool shared = false;
@@ -222,8 +273,13 @@ bool Worker::begin_answer(Task& task) {
     nextn = std::make_unique<generate::NextnDraft>(model_.engine());
     options.drafts.model = nextn.get();
   }
-  auto generation = generate::Generation::begin(slot.session(), prompt, options);
+  Status ready;
+  if (sees) ready = encode_pictures(job, slot.session(), prompt, &options);
+  auto generation = ready.ok() ? generate::Generation::begin(slot.session(), prompt, options)
+                               : Result<std::unique_ptr<generate::Generation>>(ready);
   if (!generation.ok()) {
+    if (sees) static_cast<void>(pictures_->end());
+    if (!slot.session().in_batcher()) static_cast<void>(scheduler_.add(slot.session()));
     slots_.free(slot);
     give_up(task, generation.status());
     return false;
@@ -233,6 +289,7 @@ bool Worker::begin_answer(Task& task) {
   ++task.running;
   scheduler_.add(**generation);
   answers_.push_back({&task, index, &slot, std::move(nextn), std::move(*generation)});
+  if (sees) seeing_ = &answers_.back();
   return true;
 }
 
@@ -379,6 +436,8 @@ void Worker::end_all(const Status& why) {
   }
   while (std::shared_ptr<Job> job = next_job()) tasks_.emplace_back().job = std::move(job);
   for (Task& task : tasks_) give_up(task, stop_ ? reason() : why);
+  if (seeing_ != nullptr) end_pictures();
+  seeing_ = nullptr;
   for (Answering& a : answers_) {
     take_pieces(a);
     end_answer(a);
@@ -398,6 +457,7 @@ void Worker::expect_next() {
     if (!queue_.empty()) job = queue_.front();
   }
   if (job == nullptr || job.get() == expected_ || job->prompts.empty()) return;
+  if (!job->pictures.empty()) return;  // its tokens are not known
   expected_ = job.get();
   slots_.expect(job->prompts[0], job->cache_key);
 }

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "generate/nextn_draft.h"
-#include "native/model_file.h"
+#include "media/decode.h"
+#include "native/picture_file.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
 #include "serve/slots.h"
@@ -31,6 +32,11 @@ class Worker {
   ~Worker();
   // --- before start()
   void remember(PromptCacheHooks cache_hooks) { slots_.remember(std::move(cache_hooks)); }
+  // The model takes pictures, decoded as `decoding` says. `pictures` must outlive this.
+  void see(native::PictureFile* pictures, const media::DecodeOptions& decoding) {
+    pictures_ = pictures;
+    decoding_ = decoding;
+  }
   // Errors: Slots::swap_to's.
   [[nodiscard]] Status swap_to(const std::string& directory, size_t conversations) {
     return slots_.swap_to(directory, conversations);
@@ -83,6 +89,11 @@ class Worker {
   [[nodiscard]] std::shared_ptr<Job> next_job();
   void begin(Task& task);
   [[nodiscard]] bool begin_answer(Task& task);
+  [[nodiscard]] Status read_pictures(Job& job);
+  [[nodiscard]] Status encode_pictures(const Job& job, session::Session& session,
+                                       std::span<const Token> prompt, generate::Options* options);
+  [[nodiscard]] bool must_wait(const Job& job) const;
+  void end_pictures();
   void take_pieces(Answering& answering);
   void end_answer(Answering& answering);
   void begin_embedding(Task& task);
@@ -105,6 +116,11 @@ class Worker {
   Slots slots_;
   std::list<Task> tasks_;
   std::list<Answering> answers_;
+  native::PictureFile* pictures_ = nullptr;  // null: the model takes none
+  media::DecodeOptions decoding_;
+  // The generation whose prompt has pictures, until the prompt is computed. It runs alone, because
+  // the memory of the model is lent to the encoder.
+  Answering* seeing_ = nullptr;
   Task* embedding_ = nullptr;  // the task whose embedding pass is running
   bool embedded_last_ = false;
   const Job* expected_ = nullptr;  // the queued job whose conversation was read ahead

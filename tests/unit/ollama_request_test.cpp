@@ -138,8 +138,8 @@ TEST(OllamaRequest, ErrorsNameTheField) {
       {R"("messages":5)", "messages"},
       {R"("messages":[5])", "messages"},
       {R"("messages":[{"role":"user","content":"x","images":5}])", "images"},
-      {R"("messages":[{"images":[],"content":5,"role":"user"}])", "messages"},
-      {R"("messages":[{"role":"user","content":"x","images":["aGk="]}])", "images"}};
+      {R"("messages":[{"role":"user","content":"x","images":[5]}])", "images"},
+      {R"("messages":[{"images":[],"content":5,"role":"user"}])", "messages"}};
   for (const auto& [members, param] : kChats) {
     GenerateRequest request;
     const Problem problem = ollama::read_chat("{" + kHi + "," + members + "}", &request);
@@ -148,9 +148,13 @@ TEST(OllamaRequest, ErrorsNameTheField) {
     EXPECT_EQ(problem->status, 400);
   }
   const std::pair<const char*, const char*> kTexts[] = {
-      {R"("prompt":5)", "prompt"},           {R"("suffix":5)", "suffix"},
-      {R"("template":"{{x}}")", "template"}, {R"("context":[1])", "context"},
-      {R"("images":["aGk="])", "images"},    {R"("raw":1)", "raw"}};
+      {R"("prompt":5)", "prompt"},
+      {R"("suffix":5)", "suffix"},
+      {R"("template":"{{x}}")", "template"},
+      {R"("context":[1])", "context"},
+      {R"("images":["aGk="],"prompt":"x","raw":true)", "images"},
+      {R"("images":"aGk=")", "images"},
+      {R"("raw":1)", "raw"}};
   for (const auto& [members, param] : kTexts) {
     GenerateRequest request;
     const Problem problem =
