@@ -11,8 +11,8 @@ struct sluice_chat {
   std::optional<sluice::chat::AnswerPlan> plan;
   std::optional<sluice::chat::AnswerReader> reader;
   std::vector<sluice::session::Token> tokens;
-  std::string text, opening;
-  std::vector<const char*> stop;
+  std::string text, opening, marked;
+  std::vector<const char*> stop, pictures;
   bool default_template = false, finished = false;
 
   sluice::chat::AnswerPart delta;
@@ -82,6 +82,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
   request.add_generation_prompt = given.add_generation_prompt != 0;
   request.continue_final_message = given.continue_final_message != 0;
   request.parse_special_in_content = given.parse_special_in_content != 0;
+  request.pictures = loaded.pictures() != nullptr;
   Result<chat::Prompt> prompt = (*used)->parsed.render(request);
   if (!prompt.ok()) return prompt.status();
 
@@ -104,9 +105,13 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
     chat->opening += piece.text;
   }
   chat->text = chat->prompt.text();
-  auto tokens = chat::encode(loaded.tokenizer(), chat->prompt);
-  if (!tokens.ok()) return tokens.status();
-  chat->tokens = std::move(*tokens);
+  chat->marked = marked_text(chat->prompt);
+  for (const std::string& url : chat->prompt.pictures) chat->pictures.push_back(url.c_str());
+  if (chat->pictures.empty()) {
+    auto tokens = chat::encode(loaded.tokenizer(), chat->prompt);
+    if (!tokens.ok()) return tokens.status();
+    chat->tokens = std::move(*tokens);
+  }
   for (const std::string& stop : chat->prompt.stop) chat->stop.push_back(stop.c_str());
   chat->reader.emplace(chat->plan->reader(given.id_seed != 0 ? given.id_seed : random_seed()));
   *out = chat.release();
@@ -116,7 +121,7 @@ Status create_chat(Loaded& loaded, const sluice_chat_options& given, sluice_chat
 sluice_chat_prompt prompt_of(const sluice_chat& chat) {
   const chat::AnswerPlan& plan = *chat.plan;
   sluice_chat_prompt out = {};
-  out.tokens = chat.tokens.data();
+  out.tokens = chat.pictures.empty() ? chat.tokens.data() : nullptr;
   out.n_tokens = chat.tokens.size();
   out.text = chat.text.c_str();
   out.length = chat.text.size();
@@ -133,6 +138,12 @@ sluice_chat_prompt prompt_of(const sluice_chat& chat) {
   out.skip_special_tokens = plan.show_control_tokens ? 0 : 1;
   out.default_template = chat.default_template ? 1 : 0;
   out.shows_tools = chat.prompt.sees_tools ? 1 : 0;
+  out.marked_text = chat.marked.c_str();
+  out.marked_length = chat.marked.size();
+  out.prompt_flags = SLUICE_PARSE_SPECIAL | SLUICE_LITERAL_SPANS;
+  if (chat.prompt.add_special) out.prompt_flags |= SLUICE_ADD_SPECIAL;
+  out.pictures = chat.pictures.data();
+  out.n_pictures = chat.pictures.size();
   return out;
 }
 

@@ -192,6 +192,12 @@ Status load(const char* path, const sluice_load_options* options, sluice_engine*
       native::AdapterFiles::open(how->adapters, how->source);
   if (!adapters.ok()) return adapters.status();
   how->engine.adapters = adapters->sources();
+  std::unique_ptr<native::PictureFile> pictures;
+  if (given.projector != nullptr) {
+    auto opened = native::open_projector(given.projector, header->header, &*how);
+    if (!opened.ok()) return opened.status();
+    pictures = std::move(*opened);
+  }
   Result<native::DraftPair> models = open_models(std::move(*header), given, *how);
   if (!models.ok()) return models.status();
   SLUICE_RETURN_IF_ERROR(check_rows(given, models->model->engine().plan()));
@@ -209,6 +215,7 @@ Status load(const char* path, const sluice_load_options* options, sluice_engine*
   const char* swap_to = given.swap_directory;
   SLUICE_RETURN_IF_ERROR(loaded->open_swap(swap_to != nullptr ? swap_to : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());
+  loaded->take_pictures(std::move(pictures));
   *engine = new sluice_engine{std::move(loaded)};
   return {};
 }
@@ -238,6 +245,10 @@ Status inspect(const char* path, const sluice_load_options* options,
   if (!adapters.ok()) return adapters.status();
   how->engine.adapters = adapters->sources();
   how->engine.base_bytes += header->held;
+  if (given.projector != nullptr) {
+    const auto pictures = native::open_projector(given.projector, header->header, &*how);
+    if (!pictures.ok()) return pictures.status();
+  }
   std::optional<native::ModelHeader> draft;
   if (drafts_by_model(given)) {
     Result<native::ModelHeader> read = native::read_header(given.draft, how->source);

@@ -1,6 +1,8 @@
 // sluice_generate: checks the options and runs one generation to its end.
 #include "api/handles.h"
+#include "chat/pictures.h"
 #include "generate/context_warning.h"
+#include "media/decode.h"
 
 namespace sluice::api {
 namespace {
@@ -57,41 +59,108 @@ Result<generate::Options> generate_options(const sluice_generate_options& given)
   return out;
 }
 
+// A prompt with pictures, of which the engine makes tokens.
+struct PicturePrompt {
+  std::string_view text;
+  tokenizer::EncodeOptions encoding;
+  std::vector<media::Image> images;
+};
+
+Result<media::Image> read_picture(const sluice_picture& given) {
+  SLUICE_RETURN_IF_ERROR(check_array(given.bytes, given.length, "pictures[i].bytes"));
+  if (given.width == 0 && given.height == 0) return media::decode({given.bytes, given.length});
+  Result<media::Image> image = media::Image::create(given.width, given.height);
+  if (!image.ok()) return image.status();
+  if (image->size() != given.length) {
+    return error(Code::kInvalidArgument, "a picture of %u x %u pixels has %llu bytes, not %zu",
+                 given.width, given.height, static_cast<unsigned long long>(image->size()),
+                 given.length);
+  }
+  std::memcpy(image->row(0), given.bytes, given.length);
+  return image;
+}
+
+Status read_pictures(const sluice_generate_options& given, PicturePrompt* out) {
+  SLUICE_RETURN_IF_ERROR(check_array(given.pictures, given.n_pictures, "pictures"));
+  if (given.n_pictures > chat::kMaxPictures) {
+    return error(Code::kInvalidArgument, "a prompt has at most %zu pictures", chat::kMaxPictures);
+  }
+  for (size_t i = 0; i < given.n_pictures; ++i) {
+    Result<media::Image> image = read_picture(given.pictures[i]);
+    if (!image.ok()) return image.status();
+    out->images.push_back(std::move(*image));
+  }
+  return {};
+}
+
 // One generation, which passes its tokens to the caller's callback.
 class Answer {
  public:
   Answer(sluice_session& handle, const sluice_generate_options& given)
       : handle_(handle), given_(given), cancels_(handle.cancels) {}
 
-  Status run(std::span<const Token> prompt, const generate::Options& options,
+  // `seen`: null, or in place of `prompt`.
+  Status run(std::span<const Token> prompt, PicturePrompt* seen, generate::Options options,
              sluice_result* result) {
     return handle_.loaded->take_turn([&]() -> Status {
-      handle_.rows = 0;
-      const Result<session::Session*> session = enter(handle_, cancels_);
-      if (session.status().code() == Code::kAborted) {
-        result->finish = SLUICE_FINISH_CANCELLED;
-        return {};
-      }
-      if (!session.ok()) return session.status();
-      if (options.constraint) {
-        SLUICE_RETURN_IF_ERROR(handle_.loaded->reserve_structured_output());
-      }
-      auto begun = generate::Generation::begin(**session, prompt, options);
-      if (!begun.ok()) return begun.status();
-      generate::Generation& generation = **begun;
-      Status status =
-          handle_.loaded->model().drive([&](int32_t max_ops) { return step(generation, max_ops); });
-      if (status.ok()) status = waited_;
-      if (cancelled_ || !status.ok()) generation.cancel();
-      if (status.ok()) status = generation.failure();
-      handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
-      describe(generation, options, status.ok(), result);
-      warn(generate::context_warning(generation.counts(), (*session)->engine().plan()));
-      return status;
+      const Status status = generate(prompt, seen, options, result);
+      if (seen == nullptr) return status;
+      const Status ended = handle_.loaded->pictures()->end();
+      return status.ok() ? ended : status;
     });
   }
 
  private:
+  // Encodes the pictures that the session does not hold.
+  Status look(session::Session& session, PicturePrompt& seen, std::vector<Token>* tokens,
+              generate::Options* options) {
+    native::PictureFile& pictures = *handle_.loaded->pictures();
+    Result<std::vector<Token>> read =
+        pictures.read(seen.text, std::move(seen.images), seen.encoding);
+    if (!read.ok()) return read.status();
+    *tokens = std::move(*read);
+    const int32_t kept = options->reuse_prefix ? session.keep(*tokens) : 0;
+    SLUICE_RETURN_IF_ERROR(pictures.encode(kept, [this] { return handle_.cancels != cancels_; }));
+    options->media = pictures.media();
+    return {};
+  }
+
+  Status generate(std::span<const Token> prompt, PicturePrompt* seen, generate::Options& options,
+                  sluice_result* result) {
+    handle_.rows = 0;
+    const Result<session::Session*> session = enter(handle_, cancels_);
+    if (session.status().code() == Code::kAborted) {
+      result->finish = SLUICE_FINISH_CANCELLED;
+      return {};
+    }
+    if (!session.ok()) return session.status();
+    if (options.constraint) {
+      SLUICE_RETURN_IF_ERROR(handle_.loaded->reserve_structured_output());
+    }
+    std::vector<Token> tokens;
+    if (seen != nullptr) {
+      const Status looked = look(**session, *seen, &tokens, &options);
+      if (looked.code() == Code::kAborted && handle_.cancels != cancels_) {
+        result->finish = SLUICE_FINISH_CANCELLED;
+        return {};
+      }
+      SLUICE_RETURN_IF_ERROR(looked);
+      prompt = tokens;
+    }
+    auto begun = generate::Generation::begin(**session, prompt, options);
+    if (!begun.ok()) return begun.status();
+    generate::Generation& generation = **begun;
+    Status status =
+        handle_.loaded->model().drive([&](int32_t max_ops) { return step(generation, max_ops); });
+    if (status.ok()) status = waited_;
+    if (cancelled_ || !status.ok()) generation.cancel();
+    if (status.ok()) status = generation.failure();
+    handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
+    describe(generation, options, status.ok(), result);
+    warn(generate::context_warning(generation.counts(), (*session)->engine().plan()));
+    return status;
+  }
+
   void warn(const std::string& text) const {
     if (!text.empty() && handle_.loaded->on_warning) handle_.loaded->on_warning(text.c_str());
   }
@@ -159,10 +228,10 @@ static_assert(static_cast<int>(generate::Finish::kStop) == SLUICE_FINISH_STOP &&
               static_cast<int>(generate::Finish::kContext) == SLUICE_FINISH_CONTEXT &&
               static_cast<int>(generate::Finish::kCancelled) == SLUICE_FINISH_CANCELLED);
 
-// `tokens_of(options, &tokens)` writes the prompt's tokens.
+// `tokens_of(options, &tokens)` writes the prompt's tokens; with pictures, `text` is the prompt.
 template <typename TokensOf>
 Status generate(sluice_session& handle, const sluice_generate_options* options,
-                sluice_result* result, TokensOf&& tokens_of) {
+                sluice_result* result, const std::string_view* text, TokensOf&& tokens_of) {
   sluice_generate_options given = default_generate_options();
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
   sluice_result found = {};
@@ -172,9 +241,24 @@ Status generate(sluice_session& handle, const sluice_generate_options* options,
   Result<generate::Options> how = generate_options(given);
   if (!how.ok()) return how.status();
   std::vector<Token> prompt;
-  SLUICE_RETURN_IF_ERROR(tokens_of(given, &prompt));
+  std::optional<PicturePrompt> seen;
+  if (given.n_pictures > 0) {
+    if (handle.loaded->pictures() == nullptr) {
+      return error(Code::kNotSupported,
+                   "the model takes no pictures: it was loaded without projector");
+    }
+    if (text == nullptr) {
+      return error(Code::kInvalidArgument, "pictures need a prompt given as text");
+    }
+    const Result<tokenizer::EncodeOptions> encoding = encode_options(given.prompt_flags);
+    if (!encoding.ok()) return encoding.status();
+    seen.emplace(PicturePrompt{*text, *encoding, {}});
+    SLUICE_RETURN_IF_ERROR(read_pictures(given, &*seen));
+  } else {
+    SLUICE_RETURN_IF_ERROR(tokens_of(given, &prompt));
+  }
   how->drafts = handle.loaded->drafts();
-  const Status status = answer.run(prompt, *how, &found);
+  const Status status = answer.run(prompt, seen ? &*seen : nullptr, std::move(*how), &found);
   if (result != nullptr) SLUICE_RETURN_IF_ERROR(write_struct(found, result, result->size));
   return status;
 }
@@ -201,7 +285,7 @@ sluice_status sluice_generate(sluice_session* session, const char* prompt, size_
     const Result<std::string_view> text = text_of(prompt, length, "prompt");
     if (!text.ok()) return text.status();
     return api::generate(
-        *session, options, result,
+        *session, options, result, &*text,
         [&](const sluice_generate_options& given, std::vector<Token>* tokens) -> Status {
           const Result<tokenizer::EncodeOptions> how = encode_options(given.prompt_flags);
           if (!how.ok()) return how.status();
@@ -220,7 +304,7 @@ sluice_status sluice_generate_tokens(sluice_session* session, const int32_t* pro
     SLUICE_REFUSE_NULL(session);
     SLUICE_RETURN_IF_ERROR(check_array(prompt, n, "prompt"));
     SLUICE_RETURN_IF_ERROR(check_tokens({prompt, n}, session->loaded->n_vocab()));
-    return api::generate(*session, options, result,
+    return api::generate(*session, options, result, nullptr,
                          [&](const sluice_generate_options&, std::vector<Token>* tokens) {
                            tokens->assign(prompt, prompt + n);
                            return Status();

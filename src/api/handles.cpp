@@ -95,6 +95,14 @@ Status Loaded::open_swap(const std::string& directory) {
   return {};
 }
 
+void Loaded::take_pictures(std::unique_ptr<native::PictureFile> pictures) {
+  pictures_ = std::move(pictures);
+  if (pictures_ == nullptr) return;
+  pictures_->attach(*models_.model);
+  const std::lock_guard<std::mutex> lock(facts_mutex_);
+  facts_.info.takes_pictures = 1;
+}
+
 Status Loaded::allow_drafts() {
   drafts_.ngram = true;
   if (model().engine().nextn() != nullptr) {

@@ -24,6 +24,7 @@
 #include "generate/generation.h"
 #include "generate/nextn_draft.h"
 #include "native/draft_pair.h"
+#include "native/picture_source.h"
 #include "native/session_swap.h"
 #include "options/options.h"
 
@@ -140,12 +141,15 @@ class Loaded {
   [[nodiscard]] Status open_swap(const std::string& directory);
   // Enables speculative decoding. Errors: Session::create's.
   [[nodiscard]] Status allow_drafts();
+  // Null: the model takes none.
+  void take_pictures(std::unique_ptr<native::PictureFile> pictures);
 
   std::function<void(const char* text)> on_warning;  // may be null
 
   [[nodiscard]] native::Model& model() { return *models_.model; }
   [[nodiscard]] native::SessionSwap& swap() { return *swap_; }
-  [[nodiscard]] native::Model* draft() { return models_.draft.get(); }  // may be null
+  [[nodiscard]] native::Model* draft() { return models_.draft.get(); }       // may be null
+  [[nodiscard]] native::PictureFile* pictures() { return pictures_.get(); }  // may be null
   [[nodiscard]] const generate::Drafts& drafts() const { return drafts_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
     return models_.model->engine().tokenizer();
@@ -191,6 +195,7 @@ class Loaded {
   [[nodiscard]] Status share_memory(uint64_t budget);
 
   native::DraftPair models_;
+  std::unique_ptr<native::PictureFile> pictures_;
   uint64_t minimum_ = 0;  // the smallest budget to load both, for this context
   std::unique_ptr<native::SessionSwap> swap_;
   std::unique_ptr<session::Session> draft_session_;  // must be destroyed before its model

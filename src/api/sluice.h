@@ -199,6 +199,9 @@ typedef struct sluice_load_options {
   const char* token;       /* of Hugging Face, sent to its server only; null: HF_TOKEN */
   const char* hf_endpoint; /* URL of the Hugging Face hub or a mirror; null: HF_ENDPOINT, else
                               https://huggingface.co */
+  /* A vision projector (mmproj GGUF file or URL), with which the model takes pictures; null: none.
+   * It is read within the budget, while a prompt with pictures is computed. */
+  const char* projector;
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -266,6 +269,7 @@ typedef struct sluice_info {
   uint64_t memory_total;   /* bytes that the memory plan uses */
   uint64_t memory_minimum; /* bytes: the smallest budget that loads the model with these options and
                               this context length */
+  int32_t takes_pictures;  /* 1: loaded with a projector */
 } sluice_info;
 
 SLUICE_API sluice_status sluice_engine_info(const sluice_engine* engine, sluice_info* info);
@@ -429,6 +433,13 @@ enum { /* structured output; sluice_generate_options.constraint */
        SLUICE_CONSTRAINT_JSON_SCHEMA = 5 /* JSON Schema, draft 2020-12 or 7 */
 };
 
+/* A picture: the bytes of a PNG, JPEG, WebP, BMP or GIF file, or pixels. */
+typedef struct sluice_picture {
+  const uint8_t* bytes;
+  size_t length;          /* of the file, or width * height * 3 */
+  uint32_t width, height; /* of pixels: rows of red, green, blue without padding; 0: a file */
+} sluice_picture;
+
 typedef struct sluice_generate_options {
   size_t size;                     /* of this structure, in bytes */
   const sluice_sampling* sampling; /* null: the defaults */
@@ -448,6 +459,11 @@ typedef struct sluice_generate_options {
   void* token_user;
   const int32_t* stop_tokens; /* tokens that end generation; not part of the output */
   size_t n_stop_tokens;       /* at most 64 */
+  /* For a prompt given as text, of an engine with a projector: each "<__media__>" in it, outside of
+   * literal spans, is the next picture. A picture that the session holds already is not encoded
+   * again. SLUICE_NOT_SUPPORTED without a projector. */
+  const sluice_picture* pictures;
+  size_t n_pictures; /* at most 1024 */
 } sluice_generate_options;
 
 SLUICE_API sluice_status sluice_generate_options_default(sluice_generate_options* options,
@@ -556,6 +572,13 @@ typedef struct sluice_chat_prompt { /* pointers are valid until the chat is free
   const char* constraint_text; /* null: none */
   int32_t default_template; /* 1: ChatML, which the model may not know, since it has no template */
   int32_t shows_tools;      /* 1: the prompt has the name of each tool */
+  /* With pictures in the messages, `tokens` is null: pass this text to sluice_generate, with these
+   * prompt_flags, and with the pictures that the URLs name. Data in base64 is a data URL. */
+  const char* marked_text; /* zero-terminated, with a mark for each picture */
+  size_t marked_length;    /* in bytes */
+  uint32_t prompt_flags;   /* for sluice_generate_options */
+  const char* const* pictures;
+  size_t n_pictures;
 } sluice_chat_prompt;
 
 SLUICE_API sluice_status sluice_chat_get_prompt(const sluice_chat* chat,
