@@ -38,9 +38,12 @@ const common = {
 } as const;
 /** Where forward passes are computed. */
 const device = { device: text, 'gpu-budget': text, 'gpu-layers': text } as const;
+/** Prompts with pictures. */
+const vision = { projector: text, 'image-tokens': text } as const;
 const talking = {
   ...common,
   ...device,
+  ...vision,
   system: text,
   'n-predict': { ...text, short: 'n' },
   temperature: text,
@@ -74,6 +77,7 @@ const commands: Record<
       raw: flag,
       grammar: text,
       'json-schema': text,
+      image: { ...text, multiple: true },
       'no-display-prompt': flag, // never displayed here
     },
     run: (...given) => run(Engine, ...given),
@@ -83,6 +87,7 @@ const commands: Record<
     options: {
       ...common,
       ...device,
+      ...vision,
       port: text,
       host: text,
       parallel: text,
@@ -109,7 +114,7 @@ const commands: Record<
     },
     run: tokenize,
   },
-  info: { options: { ...common, ...device }, run: info },
+  info: { options: { ...common, ...device, ...vision }, run: info },
   pull: {
     options: { ...cached, ...requests, quiet: flag },
     run: (model, values) => pull(Engine, model, values),
@@ -130,6 +135,7 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
   run MODEL [PROMPT]   answer a prompt ("-": standard input); without one, hold a conversation
       [-p PROMPT | -f FILE] [--raw]    --raw: continue the prompt without the chat template
       [--grammar G | --json-schema S]    structured output: the text itself, or a file with it
+      [--image FILE]…    pictures, for a model with a projector
   chat MODEL           hold a conversation
       [--system TEXT] [-n N] [--temp 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed S]
       [--stop TEXT]… [--ignore-eos] [--repeat-penalty 1] [--frequency-penalty 0]
@@ -145,6 +151,7 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
       [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME]
       [--device wasm|webgpu|auto] [--gpu-budget 4G] [--gpu-layers N]    a GPU needs the npm package webgpu:
       npx -p sluice-llm -p webgpu sluice-llm serve MODEL --device webgpu
+      [--projector P | off] [--image-tokens MIN:MAX]    vision projector; with --image the one beside the model
       [--header 'NAME: VALUE']… [--token T] [--hf-endpoint URL]    also of pull (HF_TOKEN, HF_ENDPOINT)
 
 The model cache, which the native program shares (SLUICE_CACHE, else ~/.cache/sluice):

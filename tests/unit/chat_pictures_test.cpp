@@ -12,13 +12,13 @@
 namespace sluice::chat {
 namespace {
 
-struct Asked {
+struct Seeing {
   bool pictures = true;
   bool parse_special = false;
-  std::string_view tools;
+  std::string_view tools = {};
 };
 
-Result<Prompt> ask(std::string_view source, std::string_view messages, const Asked& asked = {}) {
+Result<Prompt> see(std::string_view source, std::string_view messages, const Seeing& asked = {}) {
   const Result<Template> chat = Template::create({}, source);
   if (!chat.ok()) return chat.status();
   Request request;
@@ -31,8 +31,8 @@ Result<Prompt> ask(std::string_view source, std::string_view messages, const Ask
 }
 
 // The prompt with [ ] around content, then the pictures.
-std::string shown(std::string_view source, std::string_view messages, const Asked& asked = {}) {
-  const Result<Prompt> prompt = ask(source, messages, asked);
+std::string seen(std::string_view source, std::string_view messages, const Seeing& asked = {}) {
+  const Result<Prompt> prompt = see(source, messages, asked);
   if (!prompt.ok())
     return std::string(code_name(prompt.status().code())) + ": " + prompt.status().message();
   std::string out;
@@ -64,10 +64,10 @@ std::string lists(const std::string& text, const std::string& type = "image") {
 }
 
 TEST(ChatPictures, AreMarksInTextsOfTemplatesWithoutPictures) {
-  EXPECT_EQ(shown(kStrings, user(text("a ") + "," + url("u1") + "," + text(" b"))),
+  EXPECT_EQ(seen(kStrings, user(text("a ") + "," + url("u1") + "," + text(" b"))),
             "<user>[a ]<__media__>[ b] | u1");
   EXPECT_EQ(
-      shown("", user(url("u1") + "," + url("u2"))),  // ChatML
+      seen("", user(url("u1") + "," + url("u2"))),  // ChatML
       "<|im_start|>user\n<__media__><__media__><|im_end|>\n<|im_start|>assistant\n | u1 | u2");
 }
 
@@ -76,51 +76,51 @@ TEST(ChatPictures, AreTheFamilysOwnPartsWhereTheTemplateHasThem) {
       user(text("a") + "," + url("u1") + "," + text("b") + "," + url("u2"));
   for (const char* own : {"<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>",
                           "[IMG]", "<image>", "(<image>./</image>)", "<|end_of_image|>"}) {
-    EXPECT_EQ(shown(lists(own), messages), "<user>[a]<__media__>[b]<__media__><|end|>\n | u1 | u2")
+    EXPECT_EQ(seen(lists(own), messages), "<user>[a]<__media__>[b]<__media__><|end|>\n | u1 | u2")
         << own;
   }
-  EXPECT_EQ(shown(lists(" <image>\n\n"), messages),
+  EXPECT_EQ(seen(lists(" <image>\n\n"), messages),
             "<user>[a] <__media__>\n\n[b] <__media__>\n\n<|end|>\n | u1 | u2");
-  EXPECT_EQ(shown(lists("<image>", "image_url"), messages),
+  EXPECT_EQ(seen(lists("<image>", "image_url"), messages),
             "<user>[a]<__media__>[b]<__media__><|end|>\n | u1 | u2");
   // All pictures of a message first.
   const std::string first =
       "{% for m in messages %}{% for p in m.content | selectattr('type', 'equalto', 'image') %}"
       "<image>\n{% endfor %}{% for p in m.content | selectattr('type', 'equalto', 'text') %}"
       "{{ p.text }}{% endfor %}{% endfor %}";
-  EXPECT_EQ(shown(first, messages), "<__media__>\n<__media__>\n[ab] | u1 | u2");
+  EXPECT_EQ(seen(first, messages), "<__media__>\n<__media__>\n[ab] | u1 | u2");
 }
 
 TEST(ChatPictures, AreMarksWhereTheTemplatePrintsSomethingElse) {
   const std::string two = user(url("u1") + "," + url("u2") + "," + text("b"));
   // Numbers, the part itself, nothing, or the same text elsewhere.
   const std::string numbers = lists("{% set n.i = n.i + 1 %}<|image_{{ n.i }}|>");
-  EXPECT_EQ(shown("{% set n = namespace(i=0) %}" + numbers, two),
+  EXPECT_EQ(seen("{% set n = namespace(i=0) %}" + numbers, two),
             "<user><__media__><__media__>[b]<|end|>\n | u1 | u2");
-  EXPECT_EQ(shown(lists("{{ part }}"), two), "<user><__media__><__media__>[b]<|end|>\n | u1 | u2");
-  EXPECT_EQ(shown(lists(""), two), "<user><__media__><__media__>[b]<|end|>\n | u1 | u2");
-  EXPECT_EQ(shown("An <image>: " + lists("<image>"), two),
+  EXPECT_EQ(seen(lists("{{ part }}"), two), "<user><__media__><__media__>[b]<|end|>\n | u1 | u2");
+  EXPECT_EQ(seen(lists(""), two), "<user><__media__><__media__>[b]<|end|>\n | u1 | u2");
+  EXPECT_EQ(seen("An <image>: " + lists("<image>"), two),
             "An <image>: <user><__media__><__media__>[b]<|end|>\n | u1 | u2");
 }
 
 TEST(ChatPictures, MarksOfUsersStayText) {
   const std::string messages =
       user(text("<__media__> <image>") + "," + url("u1") + "," + text("<__media__>"));
-  EXPECT_EQ(shown(kStrings, messages), "<user>[<__media__> <image>]<__media__>[<__media__>] | u1");
-  EXPECT_EQ(shown(lists("<image>"), messages),
+  EXPECT_EQ(seen(kStrings, messages), "<user>[<__media__> <image>]<__media__>[<__media__>] | u1");
+  EXPECT_EQ(seen(lists("<image>"), messages),
             "<user>[<__media__> <image>]<__media__>[<__media__>]<|end|>\n | u1");
   // Also where control tokens of messages are parsed, and in a template.
-  const Asked parsed{.parse_special = true};
-  EXPECT_EQ(shown(kStrings, messages, parsed),
+  const Seeing parsed{.parse_special = true};
+  EXPECT_EQ(seen(kStrings, messages, parsed),
             "<user>[<__media__>] <image><__media__>[<__media__>] | u1");
-  EXPECT_EQ(shown(lists("<image>"), messages, parsed),
+  EXPECT_EQ(seen(lists("<image>"), messages, parsed),
             "<user>[<__media__>] <image><__media__>[<__media__>]<|end|>\n | u1");
-  EXPECT_EQ(shown("<__media__>" + std::string(kStrings), user(url("u1"))),
+  EXPECT_EQ(seen("<__media__>" + std::string(kStrings), user(url("u1"))),
             "[<__media__>]<user><__media__> | u1");
 }
 
 TEST(ChatPictures, PartsOfEveryApi) {
-  const auto one = [](const std::string& part) { return shown(kStrings, user(part)); };
+  const auto one = [](const std::string& part) { return seen(kStrings, user(part)); };
   const std::string u1 = "<user><__media__> | u1";
   EXPECT_EQ(one(R"({"type":"image_url","image_url":{"url":"u1","detail":"low"}})"), u1);
   EXPECT_EQ(one(R"({"type":"image_url","image_url":"u1"})"), u1);
@@ -132,9 +132,9 @@ TEST(ChatPictures, PartsOfEveryApi) {
       R"({"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}})";
   EXPECT_EQ(one(base64), "<user><__media__> | data:image/png;base64,AAAA");
   EXPECT_EQ(one(R"({"type":"image","base64":"AAAA"})"), "<user><__media__> | data:;base64,AAAA");
-  EXPECT_EQ(shown(kStrings, R"([{"role":"user","content":"what?","images":["AAAA","BBBB"]}])"),
+  EXPECT_EQ(seen(kStrings, R"([{"role":"user","content":"what?","images":["AAAA","BBBB"]}])"),
             "<user><__media__><__media__>[what?] | data:;base64,AAAA | data:;base64,BBBB");
-  EXPECT_EQ(shown(kStrings, R"([{"role":"user","content":"what?","images":[]}])"), "<user>[what?]");
+  EXPECT_EQ(seen(kStrings, R"([{"role":"user","content":"what?","images":[]}])"), "<user>[what?]");
 
   const std::string none = "INVALID_ARGUMENT: a message part of type 'image' has no picture";
   for (const char* part :
@@ -153,14 +153,14 @@ TEST(ChatPictures, PartsOfEveryApi) {
 }
 
 TEST(ChatPictures, AreErrorsForModelsOfTextAlone) {
-  const Asked none{.pictures = false};
-  EXPECT_EQ(shown(kStrings, user(url("u1")), none),
+  const Seeing none{.pictures = false};
+  EXPECT_EQ(seen(kStrings, user(url("u1")), none),
             "NOT_SUPPORTED: the model takes no pictures: message parts of type 'image_url' are "
             "unsupported");
-  EXPECT_EQ(shown(kStrings, user(R"({"type":"image","picture":0})"), none),
+  EXPECT_EQ(seen(kStrings, user(R"({"type":"image","picture":0})"), none),
             "NOT_SUPPORTED: the model takes no pictures: message parts of type 'image' are "
             "unsupported");
-  EXPECT_EQ(shown(kStrings, R"([{"role":"user","content":"what?","images":["AAAA"]}])", none),
+  EXPECT_EQ(seen(kStrings, R"([{"role":"user","content":"what?","images":["AAAA"]}])", none),
             "NOT_SUPPORTED: the model takes no pictures: 'images' is unsupported");
 }
 
@@ -179,7 +179,7 @@ TEST(ChatPictures, OfOtherRoles) {
       "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endif %}"
       "{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
       "{% endfor %}{% endfor %}";
-  EXPECT_EQ(shown(source, messages),
+  EXPECT_EQ(seen(source, messages),
             "<system><__media__>[be]<user><__media__>[go]<assistant>[look]{}<tool>[seen]"
             "<__media__> | s | u1 | t");
 }
@@ -194,8 +194,8 @@ TEST(ChatPictures, RealTemplates) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".jinja") continue;
     const std::string source = test::file_contents(entry.path());
-    if (!ask(source, user(text("one"))).ok()) continue;  // it needs variables of its own
-    const Result<Prompt> prompt = ask(source, messages);
+    if (!see(source, user(text("one"))).ok()) continue;  // it needs variables of its own
+    const Result<Prompt> prompt = see(source, messages);
     ++checked;
     ASSERT_TRUE(prompt.ok()) << entry.path() << prompt.status().message();
     EXPECT_EQ(prompt->pictures, (std::vector<std::string>{"u1", "u2"})) << entry.path();

@@ -1,6 +1,7 @@
 // Renders chat messages to a prompt with the model's chat template, or with ChatML and a warning.
 // Part of templates.js, which is loaded at the first chat (prompt.ts).
 
+import { SluiceError } from '../protocol/errors.js';
 import { unmarked } from '../protocol/literal-spans.js';
 import type { ImageSource } from '../protocol/options.js';
 import type { ModelInfo, ProgressEvent } from '../protocol/types.js';
@@ -32,6 +33,8 @@ export class PromptRenderer implements Prompts {
   readonly #onProgress: ((event: ProgressEvent) => void) | undefined;
   readonly #controlTokens: () => Promise<string>;
   readonly #wasm: ChatWasm;
+  /** Requests come from elsewhere: no address in them is fetched. */
+  #serves = false;
   /** Apart from templates, which can use up memory and stack. */
   #answers: ChatWasm;
 
@@ -85,6 +88,7 @@ export class PromptRenderer implements Prompts {
   }
 
   serve(module: () => Promise<WebAssembly.Module>): void {
+    this.#serves = true;
     this.#answers = new ChatWasm(undefined, module);
   }
 
@@ -191,6 +195,11 @@ export class PromptRenderer implements Prompts {
     if (withTools && !seesTools)
       this.#warnOnce(
         "The model's chat template does not support tools: the model will not see them.",
+      );
+    if (this.#serves && pictures.some((url) => !/^data:/i.test(url)))
+      throw new SluiceError(
+        'NOT_SUPPORTED',
+        'Pictures must be data: URLs: this server fetches none (sluice serve can).',
       );
     return {
       ...rendered,

@@ -78,9 +78,26 @@ function deviceOf({ device }: Values): EngineOptions['device'] {
   throw new UsageError(`--device: "${String(device)}" is not wasm, webgpu or auto`);
 }
 
+/** MIN:MAX, each of which may be missing. */
+function imageTokens({ 'image-tokens': text }: Values): EngineOptions['imageTokens'] {
+  if (text === undefined) return undefined;
+  const found = /^(\d{0,6}):(\d{0,6})$/.exec(String(text));
+  const [min, max] = [Number(found?.[1]), Number(found?.[2])];
+  if (found && (max === 0 || min <= max)) return { min, max };
+  throw new UsageError(`--image-tokens: "${String(text)}" is not MIN:MAX, such as 64:1024`);
+}
+
+/** With pictures to show, the projector beside the model is the default. */
+function projectorOf({ projector, image }: Values): EngineOptions['projector'] {
+  if (projector === 'off') return undefined;
+  return (projector as string | undefined) ?? (image ? true : undefined);
+}
+
 export function engineOptions(values: Values): EngineOptions {
   const line = new ProgressLine(values);
   return {
+    projector: projectorOf(values),
+    imageTokens: imageTokens(values),
     memoryBudget: size(values, 'memory-budget')?.toString(),
     threads: number(values, 'threads'),
     contextLength: number(values, 'ctx-size'),
@@ -92,6 +109,14 @@ export function engineOptions(values: Values): EngineOptions {
     ...requestOptions(values),
     onProgress: (event) => line.report(event),
   };
+}
+
+export function readBytes(path: string): Uint8Array {
+  try {
+    return fs.readFileSync(path);
+  } catch (cause) {
+    throw new SluiceError('NOT_FOUND', `cannot read "${path}": there is no such file`, { cause });
+  }
 }
 
 export function readText(path: string): string {

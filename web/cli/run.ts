@@ -3,13 +3,15 @@
 import * as readline from 'node:readline';
 
 import type { Engine } from '../api/engine.js';
-import type { GenerateOptions } from '../protocol/options.js';
+import type { ChatMessage } from '../chat/engine.js';
+import type { GenerateOptions, ImageSource } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
-import { engineOptions, number, readText, seed } from './common.js';
+import { engineOptions, number, readBytes, readText, seed } from './common.js';
 import { print, UsageError, type Values } from './output.js';
 import { signals } from './signals.js';
 
 const kCompletionTokens = 128;
+const kMark = '<__media__>';
 const kHelp = `/clear       forget the conversation; the system message stays
 /bye, /quit, /exit
              quit; so does Ctrl-D
@@ -78,6 +80,23 @@ function promptOf(values: Values, word: string | undefined): string | undefined 
   if (given.length === 0) return undefined;
   const [name, value] = given[0]!;
   return name === '--file' || value === '-' ? readText(value) : value;
+}
+
+/** The pictures of --image: files or addresses. */
+const imagesOf = ({ image = [] }: Values): ImageSource[] =>
+  (image as string[]).map((one) => (/^(https?|data):/i.test(one) ? one : readBytes(one)));
+
+/** The prompt as a message, its pictures first. */
+function messageOf(text: string, images: ImageSource[]): string | ChatMessage {
+  if (images.length === 0) return text;
+  const parts = images.map((image) => ({ type: 'image', image }) as const);
+  return { role: 'user', content: [...parts, { type: 'text', text }] };
+}
+
+/** The prompt of a text with pictures, of which those without a mark come first. */
+function withMarks(text: string, images: ImageSource[]): string {
+  const marks = text.split(kMark).length - 1;
+  return kMark.repeat(Math.max(0, images.length - marks)) + text;
 }
 
 type Generation = ReturnType<Engine['generate']>;
@@ -155,6 +174,7 @@ export async function run(
     );
   }
   const constraint = structure(values);
+  const images = imagesOf(values);
   const options = { ...generateOptions(values), ...constraint.options };
   const system = values['system'] as string | undefined;
   if (values['raw'] && system !== undefined)
@@ -169,8 +189,10 @@ export async function run(
       );
     options.maxTokens = maxTokens(values, chat ? undefined : kCompletionTokens);
     const generation = chat
-      ? engine.session({ system }).send(prompt, options)
-      : engine.generate(prompt, options);
+      ? engine.session({ system }).send(messageOf(prompt, images), options)
+      : images.length > 0
+        ? engine.generate(withMarks(prompt, images), { ...options, images })
+        : engine.generate(prompt, options);
     let interrupted = false;
     signals.handle = () => {
       if (interrupted) process.exit(130);
