@@ -277,10 +277,20 @@ function chatParams(
   };
 }
 
-/** The text of a file that version 4 passes as text; otherwise the part itself. */
-function textOf(part: { type: string; data?: { type?: string; text?: string } }): object {
-  const { data } = part;
-  return data?.type === 'text' ? { type: 'text', text: data.text } : part;
+/** A file's content: version 4 says what kind of content it is. */
+type FileData =
+  string | Uint8Array | URL | { type: string; text?: string; data?: FileData; url?: URL | string };
+
+/** The text of a file that is passed as text, or its picture; otherwise the part itself. */
+function partOf(part: { type: string; mediaType?: string; data?: FileData }): object {
+  const { data, mediaType = '' } = part;
+  const tagged = typeof data === 'object' && 'type' in data ? data : undefined;
+  if (tagged?.type === 'text') return { type: 'text', text: tagged.text };
+  const given = tagged ? (tagged.url ?? tagged.data) : data;
+  if (!given || !mediaType.startsWith('image')) return part;
+  const isBase64 = typeof given === 'string' && !/^[a-z]+:/i.test(given);
+  const image = isBase64 ? `data:${mediaType};base64,${given}` : given;
+  return { type: 'image', image: image instanceof URL ? image.href : image };
 }
 
 /** What the model reads of a tool's result. */
@@ -326,7 +336,7 @@ function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
               ],
         );
   // Files are kept so that rendering throws an error that names them. Reasoning is omitted.
-  const content = parts.filter((part) => part.type === 'text' || part.type === 'file').map(textOf);
+  const content = parts.filter((part) => part.type === 'text' || part.type === 'file').map(partOf);
   return [
     {
       role: message.role,

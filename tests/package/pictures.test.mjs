@@ -160,6 +160,18 @@ describe('pictures', { skip: missing }, () => {
       for await (const chunk of stream) streamed += chunk.choices[0]?.delta.content ?? '';
       assert.equal(streamed, wanted);
     }
+    const { sluice } = await import('../../dist/ai-sdk-node.js');
+    for (const data of [new Uint8Array(image), image.toString('base64'), new URL(url)]) {
+      const prompt = [
+        {
+          role: 'user',
+          content: content({ type: 'file', mediaType: 'image/png', data }),
+        },
+      ];
+      const settings = { prompt, temperature: 0, maxOutputTokens: 12 };
+      const { content: said } = await sluice(engine).doGenerate(settings);
+      assert.deepEqual(said, [{ type: 'text', text: wanted }]);
+    }
     const { tokens, text } = await engine.renderPrompt([
       message({ type: 'image_url', image_url: { url } }),
     ]);
