@@ -46,7 +46,7 @@ const platform: HostPlatform = {
   gpu: nodeGpu,
   hosts: () => import('./io/hosts.js'),
   qsf: () => import('./io/qsf.js'),
-  pictures: () => import('./pictures-node.js'),
+  pictures: () => import('./worker/pictures/node.js'),
   safetensors: async () => {
     const { load } = await import('./io/safetensors.js');
     return load(() => bytesOf(new URL('./safetensors.wasm', import.meta.url)));

@@ -96,7 +96,8 @@ Status PairPlanner::least(EngineOptions options, Least* out) const {
   options.spare = nullptr;
   options.min_budget = 0;
   SLUICE_RETURN_IF_ERROR(plan_model_->least(options, out->model));
-  const Status status = plan_draft_->least(draft_options(options, out->model.context.n_ctx), out->draft);
+  const Status status =
+      plan_draft_->least(draft_options(options, out->model.context.n_ctx), out->draft);
   return status.ok() ? status : of_draft(status);
 }
 

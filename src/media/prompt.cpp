@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-
 namespace sluice::media {
 namespace {
 

@@ -457,7 +457,7 @@ void Worker::expect_next() {
     if (!queue_.empty()) job = queue_.front();
   }
   if (job == nullptr || job.get() == expected_ || job->prompts.empty()) return;
-  if (!job->pictures.empty()) return;  // its tokens are not known
+  if (!job->pictures.empty()) return;  // its tokens come later
   expected_ = job.get();
   slots_.expect(job->prompts[0], job->cache_key);
 }

@@ -1,4 +1,4 @@
-// Attention over the KV cache, and what stores keys and values in it.
+// Attention over the KV cache, and what stores new keys and values there.
 #pragma once
 
 #include "session/cpu_batch.h"

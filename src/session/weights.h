@@ -1,4 +1,4 @@
-// The model's weights as they arrive: reads them, checks that they are finite, packs what stays in
+// The model's weights as they arrive: reads them, checks that they are finite, packs pinned ones in
 // memory, and keeps the error once a weight is bad. Whoever computes asks here whether a unit or a
 // small tensor is there. Knows nothing of sessions or forward passes.
 #pragma once

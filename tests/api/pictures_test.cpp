@@ -90,7 +90,8 @@ class ApiPictures : public testing::Test {
 TEST_F(ApiPictures, FilesAndPixelsGiveTheReferencesTokens) {
   const Engine engine = open();
   sluice_info info = {};
-  expect_ok(sluice_engine_info(engine.get(), &(info = {sizeof info})));
+  info.size = sizeof info;
+  expect_ok(sluice_engine_info(engine.get(), &info));
   EXPECT_EQ(info.takes_pictures, 1);
   const Session session = create(engine);
   std::vector<int32_t> tokens;

@@ -93,7 +93,7 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
     });
   }
   const metadata = header.getUint32(108, true);
-  // Without metadata, which the engine refuses by name, there is no list of sections.
+  // Without metadata, for which the engine's error names the file, there is no list of sections.
   const end = metadata ? long(header, 100) + metadata : 16;
   const trailer = metadata ? await view(file, end - 16, 16) : null;
   const sections = Math.min(trailer?.getUint32(4, true) ?? 0, 16);

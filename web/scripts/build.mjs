@@ -22,14 +22,14 @@ const filesApart = (forNode) => ({
   name: 'files-apart',
   setup: (build) => {
     build.onResolve(
-      { filter: /\/(templates|adapters|embed|sources|model-cache|pictures-node)\.js$/ },
+      { filter: /\/(templates|adapters|embed|sources|model-cache)\.js$/ },
       ({ path, kind }) =>
         kind === 'dynamic-import'
-          ? {
-              path: `./${basename(path, '.js').replace('-node', '')}${forNode ? '-node' : ''}.js`,
-              external: true,
-            }
+          ? { path: `./${basename(path, '.js')}${forNode ? '-node' : ''}.js`, external: true }
           : null,
+    );
+    build.onResolve({ filter: /\/pictures\/node\.js$/ }, ({ kind }) =>
+      kind === 'dynamic-import' ? { path: './pictures-node.js', external: true } : null,
     );
     build.onResolve({ filter: /^\.\/(node|ai-sdk)\.js$/ }, ({ path }) => ({
       path: forNode ? path.replace('ai-sdk.js', 'ai-sdk-node.js') : path,
@@ -133,7 +133,7 @@ async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
-    entryPoints: ['web/pictures.ts'],
+    entryPoints: [{ in: 'web/worker/pictures/page.ts', out: 'pictures' }],
     minify: true,
     banner: { js: pngNotice },
   });
@@ -178,7 +178,7 @@ async function bundleNode(esbuild, common) {
     'ai-sdk': 'ai-sdk',
     'ai-sdk-v4': 'ai-sdk-v4',
     huggingface: 'huggingface',
-    pictures: 'pictures-node',
+    pictures: 'worker/pictures/node',
   };
   await esbuild.build({
     ...common,

@@ -19,7 +19,7 @@ import type { ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
-import type { PicturePrompts, PicturesHost } from './pictures.js';
+import type { PicturesModule } from './pictures/types.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
 /** Platform functions of the engine's worker. */
@@ -39,11 +39,6 @@ export interface HostPlatform extends IoPlatform {
   pictures(): Promise<PicturesModule>;
   /** Files for swapped-out sequences; null: not available. */
   swapFiles(): Promise<SwapFiles | null>;
-}
-
-/** What pictures.js has. */
-export interface PicturesModule {
-  picturePrompts(host: PicturesHost): PicturePrompts;
 }
 
 /** An engine that is ready for work. */

@@ -8,7 +8,7 @@ import * as hosts from '../io/hosts.js';
 import * as qsf from '../io/qsf.js';
 import { load } from '../io/safetensors.js';
 import { SluiceError } from '../protocol/errors.js';
-import type { PicturesModule } from './loading.js';
+import type { PicturesModule } from './pictures/types.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =

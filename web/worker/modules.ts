@@ -2,7 +2,7 @@
 
 import type { GpuModule } from '../gpu/gpu.js';
 import type { Safetensors } from '../io/directory.js';
-import type { PicturesModule } from './loading.js';
+import type { PicturesModule } from './pictures/types.js';
 import { asset } from '../io/asset.js';
 
 export const modules = {

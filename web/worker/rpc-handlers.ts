@@ -27,7 +27,7 @@ import { GenerationLoop, type CancelFlag } from './generation-loop.js';
 import { SessionSwap } from './session-swap.js';
 import { Sequences } from './sequences.js';
 import { identifier } from './fingerprint.js';
-import type { PicturePrompts } from './pictures.js';
+import type { PicturePrompts } from './pictures/types.js';
 import { flagsOf, tokenize } from './tokenize.js';
 
 const kNever: CancelFlag = { cancelled: false };
@@ -265,7 +265,7 @@ export class RpcHandlers {
     return (this.#pictured ??= (await this.#platform.pictures()).picturePrompts({
       engine: { ...this.#engine, pictures },
       running: this.#running,
-      errorOf: () => errorOf(binding),
+      failure: () => errorOf(binding),
       error: (code, message) => new SluiceError(code as ErrorCode, message),
       abort: () => abortError() as Error,
       flagsOf,

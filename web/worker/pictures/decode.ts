@@ -3,30 +3,8 @@
 
 import { decode as decodePng } from 'fast-png';
 import type { ImageSpec } from '../../protocol/messages.js';
+import type { Decoders, Fail, Rgb, Rgba } from './types.js';
 import { orientationOf, turned } from './orientation.js';
-
-export interface Rgb {
-  width: number;
-  height: number;
-  /** [height][width][3] */
-  rgb: Uint8Array;
-}
-
-/** Pixels with alpha: [height][width][4]. */
-export interface Rgba {
-  width: number;
-  height: number;
-  data: Uint8Array | Uint8ClampedArray;
-}
-
-/** What a platform decodes. */
-export interface Decoders {
-  /** A picture's file that is not PNG, as it is stored. */
-  file(bytes: Uint8Array<ArrayBuffer>, format: string): Promise<Rgba>;
-  bitmap?(bitmap: ImageBitmap): Promise<Rgba>;
-}
-
-type Fail = (code: string, message: string) => Error;
 
 // Caps on what is allocated; src/media/image.h has the same.
 const kMaxFileBytes = 256 << 20;

@@ -1,7 +1,7 @@
 // How a picture is to be turned: the tag "Orientation" of its EXIF block (Exif 2.32, 4.6.4), in
 // JPEG, PNG and WebP files.
 
-import type { Rgb } from './decode.js';
+import type { Rgb } from './types.js';
 
 /** 1 to 8; 1: as stored, also where the block is missing or damaged. */
 export function orientationOf(bytes: Uint8Array, format: string): number {

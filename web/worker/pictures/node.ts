@@ -5,9 +5,8 @@ import { fileURLToPath } from 'node:url';
 import decodeJpeg, { init as initJpeg } from '@jsquash/jpeg/decode.js';
 import decodeWebp, { init as initWebp } from '@jsquash/webp/decode.js';
 
-import type { PicturesModule } from './worker/loading.js';
-import { PicturePrompts } from './worker/pictures.js';
-import type { Decoders } from './worker/pictures/decode.js';
+import type { Decoders, PicturesModule } from './types.js';
+import { Prompts } from './prompts.js';
 
 // The libraries return their results as this class of browsers.
 (globalThis as { ImageData?: unknown }).ImageData ??= class {
@@ -42,4 +41,4 @@ const decoders: Decoders = {
 };
 
 export const picturePrompts: PicturesModule['picturePrompts'] = (host) =>
-  new PicturePrompts(host, decoders);
+  new Prompts(host, decoders);

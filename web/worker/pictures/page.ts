@@ -1,8 +1,7 @@
 // Pictures in the browser's worker: the browser decodes what is not PNG.
 
-import type { PicturesModule } from './worker/loading.js';
-import { PicturePrompts } from './worker/pictures.js';
-import type { Decoders, Rgba } from './worker/pictures/decode.js';
+import type { Decoders, PicturesModule, Rgba } from './types.js';
+import { Prompts } from './prompts.js';
 
 async function bitmap(image: ImageBitmap): Promise<Rgba> {
   const { width, height } = image;
@@ -31,4 +30,4 @@ const decoders: Decoders = {
 };
 
 export const picturePrompts: PicturesModule['picturePrompts'] = (host) =>
-  new PicturePrompts(host, decoders);
+  new Prompts(host, decoders);

@@ -1,32 +1,18 @@
-// Pictures in prompts, loaded on demand (pictures.js): decodes them, has the engine lay them out
+// Prompts with pictures, loaded on demand (pictures.js): decodes pictures, has the engine lay them out
 // among the prompt's tokens, and drives the projector's encoder while its weights arrive.
 
-import { QueueView } from '../io/fill-server.js';
-import { kProjectorFiles } from '../io/io.js';
-import type { LayoutSpec } from '../protocol/messages.js';
-import { yieldToEvents } from '../protocol/rpc.js';
-import { Step, type BindingError, type PicturesBinding } from './binding.js';
-import type { CancelFlag, GenerationLoop } from './generation-loop.js';
-import type { Opened } from './loading.js';
-import { decodeImage, type Decoders } from './pictures/decode.js';
+import { QueueView } from '../../io/fill-server.js';
+import { kProjectorFiles } from '../../io/io.js';
+import type { LayoutSpec } from '../../protocol/messages.js';
+import { yieldToEvents } from '../../protocol/rpc.js';
+import { Step } from '../binding.js';
+import { decodeImage } from './decode.js';
+import type { Cancellable, Decoders, PicturePrompts, PicturesHost } from './types.js';
 
 const kSliceMs = 12;
 const kBlockMs = 10;
 
-/** What pictures need of the worker: classes that must be the same in both. */
-export interface PicturesHost {
-  engine: Opened & { pictures: PicturesBinding };
-  running: GenerationLoop;
-  /** The error of the binding's last call. */
-  errorOf(binding: { error(): BindingError }): Error;
-  /** An error with a code. */
-  error(code: string, message: string): Error;
-  abort(): Error;
-  /** Flags of the tokenizer. */
-  flagsOf(spec: LayoutSpec): number;
-}
-
-export class PicturePrompts {
+export class Prompts implements PicturePrompts {
   readonly #host: PicturesHost;
   readonly #decoders: Decoders;
   #queue: QueueView | null = null;
@@ -40,7 +26,7 @@ export class PicturePrompts {
   async layout(
     prompt: string | Int32Array,
     spec: LayoutSpec,
-    flag: CancelFlag,
+    flag: Cancellable,
   ): Promise<Int32Array> {
     const { engine, error } = this.#host;
     const { pictures, memory } = engine;
@@ -63,7 +49,7 @@ export class PicturePrompts {
   }
 
   /** Encodes the pictures that the selected slot does not hold. */
-  async encode(flag: CancelFlag): Promise<void> {
+  async encode(flag: Cancellable): Promise<void> {
     const { engine, running } = this.#host;
     const { pictures, memory, io } = engine;
     await running.quiet();
@@ -77,7 +63,7 @@ export class PicturePrompts {
       const step = pictures.step();
       io.poke();
       if (step === Step.Done) break;
-      if (step === Step.Failed) throw this.#host.errorOf(engine.binding);
+      if (step === Step.Failed) throw this.#host.failure();
       if (step === Step.Blocked) {
         if (this.#queue.completed === seen) await this.#wait(seen);
         seen = this.#queue.completed;
@@ -113,12 +99,12 @@ export class PicturePrompts {
     await yieldToEvents();
   }
 
-  async #breathe(flag: CancelFlag): Promise<void> {
+  async #breathe(flag: Cancellable): Promise<void> {
     await yieldToEvents();
     if (flag.cancelled || this.#host.running.closed) throw this.#host.abort();
   }
 
   #check(good: unknown): void {
-    if (!good) throw this.#host.errorOf(this.#host.engine.binding);
+    if (!good) throw this.#host.failure();
   }
 }

@@ -1,0 +1,72 @@
+// What pictures need of the worker, and the worker of pictures, without either's code.
+
+import type { Io } from '../../io/io.js';
+import type { LayoutSpec } from '../../protocol/messages.js';
+import type { ModelInfo } from '../../protocol/types.js';
+import type { EngineBinding, PicturesBinding } from '../binding.js';
+
+/** What pictures.js has. */
+export interface PicturesModule {
+  picturePrompts(host: PicturesHost): PicturePrompts;
+}
+
+/** Prompts with pictures, in this order of calls. */
+export interface PicturePrompts {
+  /** Decodes the pictures of a prompt and returns its tokens. end() must follow. */
+  layout(prompt: string | Int32Array, spec: LayoutSpec, flag: Cancellable): Promise<Int32Array>;
+  /** Encodes the pictures that the selected slot does not hold. */
+  encode(flag: Cancellable): Promise<void>;
+  /** Forgets the prompt's pictures; the model gets their memory back. */
+  end(): Promise<void>;
+}
+
+export interface Cancellable {
+  readonly cancelled: boolean;
+}
+
+/** The worker's side. Errors are made there, so that they have its class. */
+export interface PicturesHost {
+  engine: {
+    binding: EngineBinding;
+    pictures: PicturesBinding;
+    memory: WebAssembly.Memory;
+    info: ModelInfo;
+    io: Io;
+  };
+  running: {
+    readonly ioError: unknown;
+    readonly closed: boolean;
+    /** Waits for the model's pending reads. */
+    quiet(): Promise<void>;
+  };
+  /** The error of the engine's last call. */
+  failure(): Error;
+  /** An error with a code. */
+  error(code: string, message: string): Error;
+  abort(): Error;
+  /** Flags of the tokenizer. */
+  flagsOf(spec: LayoutSpec): number;
+}
+
+export interface Rgb {
+  width: number;
+  height: number;
+  /** [height][width][3] */
+  rgb: Uint8Array;
+}
+
+/** Pixels with alpha: [height][width][4]. */
+export interface Rgba {
+  width: number;
+  height: number;
+  data: Uint8Array | Uint8ClampedArray;
+}
+
+/** What a platform decodes. */
+export interface Decoders {
+  /** A picture's file that is not PNG, as it is stored. */
+  file(bytes: Uint8Array<ArrayBuffer>, format: string): Promise<Rgba>;
+  bitmap?(bitmap: ImageBitmap): Promise<Rgba>;
+}
+
+export type Fail = (code: string, message: string) => Error;
