@@ -1,6 +1,7 @@
 // What a newcomer does with the packed package, in fresh projects: installs it as the README says,
-// copies the README's settings, builds, and runs. Each step prints its seconds, and must end without
-// a warning. Versions of other packages are fixed here.
+// copies the README's settings, builds, and runs. Each step prints its seconds when it ends, and must
+// end without a warning. Versions of other packages are fixed here. A project whose program npm does
+// not have for this machine is skipped by name.
 //   node tests/package/newcomer.mjs [NAME…]     default: all; --list prints the names
 // bundlers.test.mjs runs the projects as tests.
 import { spawn, spawnSync } from 'node:child_process';
@@ -12,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from '../web/chromium.mjs';
-import { pack, scratch, storyInNode } from './tarball.mjs';
+import { online, pack, scratch, storyInNode } from './tarball.mjs';
 
 const sample = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
 const versions = {
@@ -68,13 +69,16 @@ const inNode = (model) => `const model = ${JSON.stringify(model)};
   ${story}
   console.log(text);`;
 
-/** One project: its directory, its steps, and what they printed. */
+/** Why a project cannot run on this machine. */
+export class Skipped extends Error {}
+
+/** One project: its directory, and its steps, each given to onStep(name, seconds) when it ends. */
 class Project {
-  constructor(root, tarball, context) {
+  constructor(root, tarball, context, onStep) {
     this.root = root;
     this.tarball = tarball;
+    this.onStep = onStep;
     Object.assign(this, context); // expected(), browser()
-    this.steps = [];
     mkdirSync(root, { recursive: true });
     this.write({ 'package.json': '{ "private": true, "type": "module" }\n' });
   }
@@ -97,7 +101,7 @@ class Project {
   async step(name, work) {
     const start = performance.now();
     const result = await work();
-    this.steps.push({ name, seconds: (performance.now() - start) / 1000 });
+    this.onStep(name, (performance.now() - start) / 1000);
     return result;
   }
 
@@ -109,6 +113,17 @@ class Project {
         ...[this.tarball, ...packages],
       ]),
     );
+  }
+
+  /** Installs the package and a runtime, which npm may not have for this machine. */
+  async installRuntime(name) {
+    const spec = `${name}@${versions[name]}`;
+    await this.install(spec).catch((error) => {
+      const missing =
+        /npm error code (E404|ETARGET|EBADPLATFORM)|not supported|unsupported platform/i;
+      if (!missing.test(error.message)) throw error;
+      throw new Skipped(`npm has no ${spec} for ${process.platform}-${process.arch}`);
+    });
   }
 
   /** Runs a program of the project as a step. Warnings are errors. */
@@ -167,7 +182,7 @@ class Project {
       process.kill(-child.pid, 'SIGKILL');
       await ended;
     }
-    this.steps.push({ name: line, seconds: (performance.now() - start) / 1000 });
+    this.onStep(line, (performance.now() - start) / 1000);
   }
 
   /** Opens a page, which must tell the story without a message in its console. */
@@ -472,7 +487,7 @@ test('a story', async () => {
   },
   Deno: {
     async run(project) {
-      await project.install(`deno@${versions.deno}`);
+      await project.installRuntime('deno');
       project.write({
         'main.js': `import { Engine } from 'sluice-llm';\n${inNode(project.model())}`,
       });
@@ -481,7 +496,7 @@ test('a story', async () => {
   },
   Bun: {
     async run(project) {
-      await project.install(`bun@${versions.bun}`);
+      await project.installRuntime('bun');
       project.write({
         'main.js': `import { Engine } from 'sluice-llm';\n${inNode(project.model())}`,
       });
@@ -504,16 +519,15 @@ export function workshop() {
     folder,
     tarball,
     context,
-    /** Runs one project; resolves to its steps. */
-    async run(name) {
+    /** Runs one project; calls onStep(name, seconds) after each step. */
+    async run(name, onStep) {
       const root = mkdtempSync(join(tmpdir(), 'sluice-newcomer-'));
-      const project = new Project(root, tarball, context);
+      const project = new Project(root, tarball, context, onStep);
       try {
         await projects[name].run(project);
       } finally {
         rmSync(root, { recursive: true, force: true, maxRetries: 5, retryDelay: 500 });
       }
-      return project.steps;
     },
     async close() {
       await (await browser)?.close();
@@ -522,26 +536,35 @@ export function workshop() {
   };
 }
 
+/** A step as a line of text. */
+export const stepLine = (step, seconds) =>
+  `${seconds.toFixed(1).padStart(8)} s  ${step.replaceAll('\n', '; ')}`;
+
 async function main(names) {
   const shop = workshop();
-  let failed = 0;
+  const failed = [];
+  const skipped = [];
   try {
     for (const name of names) {
+      console.log(name);
       try {
-        const steps = await shop.run(name);
-        console.log(`${name}: ${steps.length} steps`);
-        for (const { name: step, seconds } of steps)
-          console.log(`${seconds.toFixed(1).padStart(8)} s  ${step.replaceAll('\n', '; ')}`);
+        await shop.run(name, (step, seconds) => console.log(stepLine(step, seconds)));
       } catch (error) {
-        failed++;
-        console.log(`${name}: FAILED\n${error.message.replace(/^/gm, '    ')}`);
+        const skip = error instanceof Skipped;
+        (skip ? skipped : failed).push(name);
+        console.log(
+          `    ${skip ? 'skipped' : 'FAILED'}: ${error.message.replace(/^/gm, '    ').trim()}`,
+        );
       }
     }
   } finally {
     await shop.close();
   }
-  console.log(`${names.length - failed} projects work, ${failed} fail`);
-  process.exitCode = failed ? 1 : 0;
+  const list = (what, names) => names.length && console.log(`${what}: ${names.join('; ')}`);
+  console.log(`${names.length - failed.length - skipped.length} of ${names.length} projects work`);
+  list('skipped', skipped);
+  list('failed', failed);
+  process.exitCode = failed.length ? 1 : 0;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
@@ -549,5 +572,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const unknown = given.find((name) => name !== '--list' && !projects[name]);
   if (unknown) throw new Error(`no project '${unknown}'; --list prints the names`);
   if (given.includes('--list')) console.log(Object.keys(projects).join('\n'));
+  else if (!online()) throw new Error('the npm registry does not answer');
   else await main(given.length ? given : Object.keys(projects));
 }
