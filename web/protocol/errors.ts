@@ -306,18 +306,16 @@ export interface PlainError {
   name: string;
   code?: string;
   message: string;
-  stack?: string | undefined;
   cause?: PlainError | undefined;
 }
 
 export function serializeError(error: unknown): PlainError {
   if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
-  const { name, message, stack, cause } = error;
+  const { name, message, cause } = error;
   const { code } = error as { code?: unknown };
   return {
     name,
     message: error instanceof SluiceError ? message : withoutSecrets(message),
-    stack,
     ...(typeof code === 'string' && { code }),
     ...(cause instanceof Error && { cause: serializeError(cause) }),
   };
@@ -334,9 +332,15 @@ export function deserializeError(plain: PlainError): Error {
   return error;
 }
 
-/** What caused the error in the other thread: a plain Error with the same name and code. */
+/**
+ * What caused the error in the other thread: an error with the same name and code. Its stack has no
+ * frames, because those of this thread only receive it.
+ */
 function causeOf({ cause }: PlainError): { cause?: unknown } {
   if (!cause) return {};
   const { name, message, code } = cause;
-  return { cause: Object.assign(new Error(message, causeOf(cause)), { name, code }) };
+  const Type = name === 'TypeError' ? TypeError : Error; // fetch() throws the former
+  const stack = `${name}: ${message}`;
+  const error = Object.assign(new Type(message, causeOf(cause)), { name, stack });
+  return { cause: code ? Object.assign(error, { code }) : error };
 }
