@@ -71,7 +71,12 @@ export class EnginePanel {
         `${bytes(this.store.rate(stats.bytesFromCache))}/s`,
         `${bytes(stats.bytesFromCache)} in total`,
       ],
-      ['Context', `${stats.kvTokens}`, `of ${engine.info.plan.contextLength} tokens`],
+      // Of the last response, whichever session it belongs to.
+      [
+        'Context',
+        `${stats.promptTokens + stats.generatedTokens}`,
+        `of ${engine.info.plan.contextLength} tokens`,
+      ],
       ['Threads', String(stats.threads)],
       stats.device === 'webgpu'
         ? ['Device', stats.gpuName!, `${bytes(memory.gpu)} on the GPU`]

@@ -2,11 +2,11 @@
 
 const kUnits = ['B', 'kB', 'MB', 'GB', 'TB'];
 
-/** 1536 → "1.5 kB", in powers of 1024. */
+/** 1500 → "1.50 kB", in powers of 1000 as on the command line and at Hugging Face. */
 export function bytes(n: number): string {
   let unit = 0;
-  while (n >= 1024 && unit < kUnits.length - 1) {
-    n /= 1024;
+  while (n >= 999.5 && unit < kUnits.length - 1) {
+    n /= 1000;
     unit++;
   }
   const digits = unit === 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;

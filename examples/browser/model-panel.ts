@@ -128,15 +128,16 @@ export class ModelPanel {
       this.status(this.engine ? this.title : 'No model');
       if (isAbort(error) && this.download.share < 1) this.download.pause();
       else this.download.end();
-      this.problem(error);
-      await this.store.refresh();
     } finally {
       this.loading = null;
       byId('load').textContent = 'Load';
       byId('log-status').textContent = '';
     }
-    // After loading has ended, so that the offered button works immediately.
-    if (codeOf(failure) === 'BUDGET_TOO_SMALL')
+    if (!failure) return;
+    // After loading has ended, so that the buttons beside the problem work immediately.
+    this.problem(failure);
+    await this.store.refresh();
+    if (codeOf(failure) === 'BUDGET_TOO_SMALL' && !this.loading)
       await this.offerSmallest((this.checking = new AbortController()).signal);
   }
 

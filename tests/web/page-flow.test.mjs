@@ -95,6 +95,7 @@ for (const [name, options, runs] of [
           await page.fill('[name=maxTokens]', '8');
         });
         await pane('engine');
+        await shows(page, '#figures', /Context[1-9]\d*of 512 tokens/);
         await shows(page, '#layers-scale', /^One column per layer, from 1 to 4, then the output/);
         await holds('engine');
 
@@ -106,7 +107,7 @@ for (const [name, options, runs] of [
         await page.click('#find-list .pick:has-text("Q4_0")');
         await page.waitForSelector('#preflight dl');
         await holds('found');
-        assert.match(await page.textContent('#find-list'), /Q4_0977 kB · fits in memory/);
+        assert.match(await page.textContent('#find-list'), /Q4_01\.00 MB · fits in memory/);
         await page.click('#load');
         await ready(page);
         await pane('model');
@@ -124,6 +125,7 @@ for (const [name, options, runs] of [
         await page.fill('#url', '/models/none.gguf');
         await page.click('#load');
         await page.waitForSelector('#problem:visible');
+        assert.equal(await page.textContent('#load'), 'Load');
         await holds('failure');
       },
       { ...options, expected: /404/ },

@@ -98,8 +98,8 @@ test('a search lists repositories, then files by quantization with what fits', (
     await a.click('#find-list .pick');
     await status(a, /^Files of owner\/small-GGUF:/);
     assert.deepEqual(await rows(a), [
-      'Q4_K_M\n381 MB · fits in memory',
-      'F16\n16.8 GB · 2 parts · streams: slower',
+      'Q4_K_M\n400 MB · fits in memory',
+      'F16\n18.0 GB · 2 parts · streams: slower',
     ]);
     await a.click('#find-list .pick');
     await a.waitForSelector('#preflight dl');
@@ -200,7 +200,7 @@ test('the budget moves in even steps of bytes, from the smallest to automatic', 
       assert.equal(await a.getAttribute('#budget', 'aria-valuetext'), seen.at(-1));
       await a.keyboard.press('ArrowRight');
     }
-    assert.equal(seen[0], '1.00 MB'); // the plan's minimum, in whole pages
+    assert.equal(seen[0], '1.05 MB'); // the plan's minimum, in whole pages
     assert.ok(seen.length > 20, `${seen}`);
     assert.match(seen.at(-1), /^automatic, up to [\d.]+ MB$/);
     const sizes = seen.slice(0, -1).map((text) => Number(/^([\d.]+) MB$/.exec(text)[1]));
@@ -233,8 +233,8 @@ test('a waiting response says what it waits for', () =>
     await a.evaluate(() => void (fake.gate = new Promise((begin) => (fake.begin = begin))));
     await say(a, 'Hello');
     const progress = (event) => a.evaluate((event) => fake.onProgress(event), event);
-    const download = { phase: 'download', bytesTotal: 400 * 2 ** 20, bytesPerSecond: 2 ** 20 };
-    await progress({ ...download, bytesLoaded: 100 * 2 ** 20, secondsLeft: 300 });
+    const download = { phase: 'download', bytesTotal: 400e6, bytesPerSecond: 1e6 };
+    await progress({ ...download, bytesLoaded: 100e6, secondsLeft: 300 });
     await shows(
       a,
       '.message.busy .waiting',
@@ -242,7 +242,7 @@ test('a waiting response says what it waits for', () =>
     );
     await progress({ phase: 'prefill', tokens: 9, layer: 1, layers: 4 });
     await shows(a, '.waiting', /100 MB of 400 MB/);
-    await progress({ ...download, bytesLoaded: 400 * 2 ** 20 });
+    await progress({ ...download, bytesLoaded: 400e6 });
     await progress({ phase: 'prefill', tokens: 9, layer: 2, layers: 4 });
     await shows(a, '.waiting', /^Reading your prompt: 50 %$/);
     await a.evaluate(() => fake.begin());

@@ -182,7 +182,7 @@ test('a link fills in the fields and sends no request before a click', () =>
     assert.deepEqual(seen, {
       url: 'https://host.example/m.gguf',
       prompt: 'Say it',
-      budget: '1.91 MB',
+      budget: '2.00 MB',
       plan: true,
       asked: [[], []],
     });
@@ -279,7 +279,7 @@ test('a failed budget change shows the error, and one press loads the model agai
       ),
     );
     await a.waitForSelector('#budget:enabled');
-    assert.equal(await a.textContent('#budget-value'), '2.86 MB');
+    assert.equal(await a.textContent('#budget-value'), '3.00 MB');
     await ask(a, 'Second'); // the page still works
     await a.evaluate(() => (fake.fails = { generate: ['WORKER_LOST', 'the worker has ended'] }));
     await ask(a, 'Third');

@@ -482,7 +482,7 @@ test(
       }
       await page.click('#stored > summary');
       await page.waitForFunction(() =>
-        /583 kB · used/.test(document.querySelector('#stored-list').textContent),
+        /597 kB · used/.test(document.querySelector('#stored-list').textContent),
       );
       await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
       await page.click('[aria-label^="Really delete"]');
@@ -513,9 +513,7 @@ test('a download can be paused and resumes where it was', async (t) => {
     async (page) => {
       await page.waitForSelector('#pause:visible');
       await page.waitForFunction(() =>
-        /\d+ kB of 1\.92 MB|1\.\d+ MB of 1\.92 MB/.test(
-          document.querySelector('#progress-text').textContent,
-        ),
+        /(\d+ kB|1\.\d+ MB) of 2\.01 MB/.test(document.querySelector('#progress-text').textContent),
       );
       await page.click('#pause');
       await page.waitForFunction(() =>
@@ -610,7 +608,7 @@ test('a file can be dropped anywhere', () =>
     }, bytes);
     assert.equal(await page.evaluate(() => window.shown), true);
     await page.waitForSelector('#preflight dl');
-    assert.match(await page.textContent('#file-name'), /dropped\.gguf \(583 kB\)/);
+    assert.match(await page.textContent('#file-name'), /dropped\.gguf \(597 kB\)/);
     await page.click('#load');
     await ready(page);
   }));
