@@ -15,12 +15,12 @@ struct Params {
   bias: vec4i,    // offset in vectors, or -1
   factor: vec4i,  // offset in vectors of one value (with EXPERTS one per expert), or -1
   stride: vec4u,  // bytes between experts
+  row_bytes: vec4u,
   x: u32, x_ld: u32, y: u32, y_ld: u32,
-  cols: u32, units: u32, row_bytes: u32, tokens: u32,
-  groups: u32, gain: i32, eps: f32, scale: f32,
-  add: u32, positive: f32, negative: f32, linear: f32,
-  below: f32, ids: u32, expert: u32, experts: u32,
-  share: u32,
+  cols: u32, units: u32, tokens: u32, groups: u32,
+  gain: i32, eps: f32, scale: f32, add: u32,
+  positive: f32, negative: f32, linear: f32, below: f32,
+  ids: u32, expert: u32, experts: u32, share: u32,
 }
 const RESULTS = ROWS * TOKENS;
 
@@ -31,7 +31,7 @@ var<private> matrix: u32;  // index among the bound matrices
 fn places_of(part: u32, row: u32) -> array<u32, ROWS> {
   var at: array<u32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
-    at[r] = p.base[part] + matrix * p.stride[part] + min(row + r, p.rows[part] - 1u) * p.row_bytes;
+    at[r] = p.base[part] + matrix * p.stride[part] + min(row + r, p.rows[part] - 1u) * p.row_bytes[part];
   }
   return at;
 }

@@ -1,9 +1,9 @@
 // Norms of groups of n values, one workgroup per group. A layer norm sums twice, the second time
-// around the mean. in may equal out.
+// around the mean. in may equal out, unless `add` is set: then out += add * the norm.
 struct Params {
   in: u32, in_ld: u32, out: u32, out_ld: u32,
   n: u32, heads: u32, weight: i32, bias: i32,
-  per_head: u32, eps: f32, scale: f32,
+  per_head: u32, eps: f32, scale: f32, add: f32,
 }
 fn sum_of(at: Invocation, x: u32, mean: f32, squares: bool) -> f32 {
   var sums: array<f32, SUMS>;
@@ -38,6 +38,6 @@ fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
       v = v * select(1.0, vectors[u32(max(p.weight, 0)) + own + i], p.weight >= 0) +
           select(0.0, vectors[u32(max(p.bias, 0)) + own + i], p.bias >= 0);
     }
-    arena[y + i] = v;
+    arena[y + i] = select(v, arena[y + i] + p.add * v, p.add != 0.0);
   }
 }

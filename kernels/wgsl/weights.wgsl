@@ -1,6 +1,7 @@
 // Reads bytes of weights in file layout; rows begin at any byte. `$` is the number of a binding,
 // and functions with it in their name are pasted once per binding. ALIGNED: every word read is
 // aligned.
+//@ each binding
 @group(0) @binding(WEIGHTS$) var<storage, read> weights$: array<u32>;
 
 fn word$(at: u32) -> u32 {
@@ -25,3 +26,4 @@ fn short$(at: u32) -> u32 {
 fn half$(at: u32) -> f32 {
   return half_value(short$(at));
 }
+//@ once

@@ -38,6 +38,8 @@ export interface GpuCounts {
   gpuPasses: number;
   submits: number;
   dispatches: number;
+  /** Bytes of weights that the dispatches read. */
+  weightBytes: number;
   /** Bytes of weights that were uploaded. */
   uploaded: number;
   layers: number;
@@ -57,6 +59,7 @@ export class GpuExecutor {
     gpuPasses: 0,
     submits: 0,
     dispatches: 0,
+    weightBytes: 0,
     uploaded: 0,
     layers: 0,
   };
@@ -498,6 +501,7 @@ class Recording {
   finish(): void {
     if (!this.#recorder) return;
     this.#counts.dispatches += this.#recorder.dispatches;
+    this.#counts.weightBytes += this.#recorder.weightBytes;
     this.#recorder.end();
     this.#recorder = null;
   }

@@ -1,5 +1,6 @@
 // Prepares a program for the GPU: checks that the kernels support all operations, and fuses
-// operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it,
+// operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it
+// or with the residual stream that it is added to,
 // a matrix multiplication with its activation, and RoPE with norms of heads and writing to the KV
 // cache.
 
@@ -13,6 +14,8 @@ export interface Step {
   op: Op;
   norm?: Op;
   act?: Op;
+  /** Norm: what adds it to the residual stream. */
+  residual?: Op;
   /** RoPE: norms of the heads of queries and keys before it. */
   heads?: [queries: Op, keys: Op];
   /** RoPE: also stores keys and values. Attention: they are already stored. */
@@ -141,6 +144,18 @@ export function stepsOf(program: Program): Step[] {
       step.op = next;
       step.norm = op;
     }
+    const residual =
+      step.op === op &&
+      op.kind === OpKind.Norm &&
+      next?.kind === OpKind.Add &&
+      op.heads === 1 &&
+      next.heads === 1 &&
+      next.in === op.out &&
+      next.inCol === op.outCol &&
+      next.n === op.n &&
+      next.out !== op.in &&
+      next.scale !== 0;
+    if (residual && readOnce(ops, i, pool)) step.residual = ops[++i]!;
     if (step.op.kind === OpKind.Matmul && activated(ops, step.index, mats)) step.act = ops[++i]!;
     if (
       op.kind === OpKind.Rope &&

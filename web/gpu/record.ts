@@ -260,7 +260,7 @@ export class Writer {
   }
 
   /** Records an operation without weights. */
-  simple(to: Recorder, { op, heads: normed, stores }: Step, rows: Rows): void {
+  simple(to: Recorder, { op, heads: normed, residual, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
     const map = {
       in: this.place(op.in, op.inCol, rows),
@@ -282,6 +282,10 @@ export class Writer {
           perHead: op.vecPerHead,
           eps: op.eps || this.#program.normEps,
           scale: op.scale,
+          ...(residual && {
+            out: this.place(residual.out, residual.outCol, rows),
+            add: residual.scale,
+          }),
         });
       case OpKind.Rope: {
         const { nRot, neox } = this.#program.ropes[op.rope]!;

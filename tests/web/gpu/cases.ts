@@ -184,6 +184,8 @@ export function everyRow(h: Harness): void {
 
 /** A matrix multiplication of each kind. */
 export function products(h: Harness): void {
+  product(h, { types: [q80, q4k, 1], rows: [9, 16, 6], cols: 256, tokens: 2, norm: true });
+  product(h, { types: [q4k, q80, q6k], rows: [5, 8, 12], cols: 512, tokens: 1, norm: true });
   product(h, { types: [f16], rows: [9], cols: 70, tokens: 3, add: true });
   product(h, { types: [q40], rows: [5], cols: 64, tokens: 2, bias: true, scale: 0.5 });
   for (const cols of [5, 640]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
@@ -318,27 +320,42 @@ export function norms(h: Harness): void {
           Array.from({ length: n * heads }, (_, i) => h.get(x, t, i)),
         );
         const eps = 1e-4;
-        h.call(`norm ${kind} of ${heads} x ${n}`, (r) =>
-          r.norm({ in: x, out, tokens, n, heads, kind, weight, bias, perHead, eps, scale: 1.25 }),
+        const add = inPlace || perHead ? undefined : -0.5;
+        const norm = { heads, kind, weight, bias, perHead, eps, scale: 1.25, add };
+        h.call(`norm ${kind} of ${heads} x ${n}, add ${add}`, (r) =>
+          r.norm({ in: x, out, tokens, n, ...norm }),
         );
+        const before = Array.from({ length: tokens }, (_, t) =>
+          Array.from({ length: n * heads }, (_, i) => h.get(out, t, i)),
+        );
+        const added = (t: number, j: number, norm: { value: number; size: number }) =>
+          add === undefined
+            ? norm
+            : {
+                value: before[t]![j]! + add * norm.value,
+                size: Math.abs(before[t]![j]!) + norm.size,
+              };
         h.expect(out, tokens, n * heads, (t, j) => {
           const head = Math.floor(j / n),
             values = source[t]!.slice(head * n, head * n + n);
           const mean = kind === 1 ? values.reduce((a, b) => a + b, 0) / n : 0;
           const squares = values.reduce((a, b) => a + (b - mean) ** 2, 0);
-          if (kind === 2) return (1.25 * source[t]![j]!) / Math.max(Math.sqrt(squares), eps);
+          if (kind === 2) {
+            const value = (1.25 * source[t]![j]!) / Math.max(Math.sqrt(squares), eps);
+            return added(t, j, { value, size: Math.abs(value) });
+          }
           const own = (perHead ? head * n : 0) + (j % n);
           const term =
             ((source[t]![j]! - mean) / Math.sqrt(squares / n + eps)) * h.vectorValue(weight! + own);
           const more = bias === undefined ? 0 : h.vectorValue(bias + own);
           // The rounding error of a mean is divided by the same root.
-          return {
+          return added(t, j, {
             value: term + more,
             size:
               Math.abs(term) +
               Math.abs(more) +
               (3 * Math.abs(h.vectorValue(weight! + own))) / Math.sqrt(squares / n + eps),
-          };
+          });
         });
       }
     }
@@ -882,7 +899,7 @@ export function moreAttention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
 }
 
-/** One token through a Llama layer with the type mix of real files: at most 8 dispatches. */
+/** One token through a Llama layer with the type mix of real files: 7 dispatches. */
 export function layer(h: Harness): void {
   product(h, { types: [q4k, q4k, q6k], rows: [64, 32, 32], cols: 256, tokens: 1, norm: true });
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 300, rot: 16 });

@@ -25,7 +25,7 @@ export interface Part {
 }
 
 export interface Matmul {
-  parts: Part[]; // any number; up to three of equal type run in one dispatch
+  parts: Part[]; // any number; up to three run in one dispatch (many tokens: if types are equal)
   cols: number;
   x: Place;
   out: Place;
@@ -103,6 +103,7 @@ export interface Norm {
   perHead?: boolean;
   eps: number;
   scale?: number; // of the L2 norm
+  add?: number; // out += add * the norm; in and out are different
 }
 
 /**

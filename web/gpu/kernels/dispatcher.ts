@@ -25,6 +25,8 @@ export class Dispatcher {
   readonly acts: GPUBuffer | undefined;
   readonly coded: Coded;
   readonly codebooks: CodebookBuffers;
+  /** Bytes of weights that the dispatches read, some of them from a cache. */
+  weightBytes = 0;
   readonly #pipelines: Pipelines;
   readonly #pass: GPUComputePassEncoder | null;
   readonly #memory: Memory;

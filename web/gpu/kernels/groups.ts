@@ -45,6 +45,7 @@ export function norm(to: Dispatcher, op: Norm): void {
       per_head: Number(op.perHead ?? false),
       eps: op.eps,
       scale: op.scale ?? 1,
+      add: op.add ?? 0,
     },
     [heads, op.tokens],
   );

@@ -1,11 +1,12 @@
 // Matrix multiplications and row lookups. Divides parts that exceed a binding, chooses GEMV for few
-// tokens or GEMM for many, and f32 or int8 activations.
+// tokens or GEMM for many, and f32 or int8 activations. A GEMV has parts of several quantization
+// types, such as values that have more bits than queries and keys.
 
 import type { Matmul, Part, Rows } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import { activations } from './expressions.js';
 import { activate, norm } from './groups.js';
-import { kBinding, pasted, type Variant } from './shaders.js';
+import { kBinding, pasted, renamed, type Bound, type Variant } from './shaders.js';
 import { codebookOf, decoderOf, nativeHalves, rowBytes, typeOf } from './types.js';
 import actsText from '../../../kernels/wgsl/acts.wgsl';
 import quantizeText from '../../../kernels/wgsl/quantize.wgsl';
@@ -21,6 +22,7 @@ import weightsText from '../../../kernels/wgsl/weights.wgsl';
 /** Maximum number of tokens for GEMV. */
 export const kFewTokens = 8;
 const kRows = 4; // per workgroup of GEMV
+const kParts = 3; // of a dispatch, at most
 const kTileRows = 64,
   kTileTokens = 32;
 const kGroupsOfOneDimension = 65535;
@@ -55,7 +57,7 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Chun
 }
 
 /**
- * Common part of variants that decode rows of a type, and buffers to bind after the weights. `base`:
+ * What decodes rows of a type: a text for each binding, constants, and the type's codebook. `base`:
  * offset of rows in each binding.
  */
 function rowsOfType(to: Dispatcher, type: number, cols: number, base: number[]) {
@@ -66,18 +68,10 @@ function rowsOfType(to: Dispatcher, type: number, cols: number, base: number[]) 
   const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
   const native = to.features.f16 && type === nativeHalves.type && multiples(8);
   return {
-    texts: native
-      ? [pasted(nativeHalves.decode, base.length)]
-      : [pasted(weightsText, base.length), pasted(decoderOf(found), base.length)],
-    constants: {
-      ALIGNED: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
-      TAIL: cols % 8 !== 0,
-      NATIVE: native,
-    },
-    words: { CODEBOOK_BINDING: String(kBinding + base.length) },
-    bound: (base.length + (codebook ? 1 : 0)) as 1 | 2 | 3 | 4,
-    buffers: codebook ? [{ buffer: to.codebooks.get(codebook) }] : [],
-    ...(native && { f16: true }),
+    text: native ? nativeHalves.decode : weightsText + decoderOf(found),
+    aligned: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
+    native,
+    codebook: codebook && [{ buffer: to.codebooks.get(codebook) }],
   };
 }
 
@@ -140,33 +134,32 @@ export function matmul(to: Dispatcher, op: Matmul): void {
     return matmul(to, { ...op, x: scratch, norm: undefined });
   }
   if (codes.includes(true)) quantize(to, op);
+  const chunks = parts.flatMap((part) =>
+    piecesOf(to, part, rowBytes(part.weights.type, op.cols), op.experts?.count),
+  );
   const byType = new Map<number, Chunk[]>();
-  for (const part of parts) {
-    const { type } = part.weights;
-    byType.set(type, [
-      ...(byType.get(type) ?? []),
-      ...piecesOf(to, part, rowBytes(type, op.cols), op.experts?.count),
-    ]);
+  for (const chunk of chunks) {
+    const { type } = chunk.weights;
+    byType.set(type, [...(byType.get(type) ?? []), chunk]);
   }
-  for (const [type, pieces] of byType) {
+  const mixed =
+    few &&
+    !gated &&
+    chunks.length <= kParts &&
+    new Set(codes).size === 1 &&
+    [...byType.keys()].every((type) => !codebookOf(typeOf(type)));
+  for (const pieces of mixed ? [chunks] : byType.values()) {
     const half = pieces.length / 2; // chunks of gate, then as many of up
     const lists = gated
       ? pieces.slice(0, half).map((piece, i) => [piece, pieces[half + i]!])
-      : Array.from({ length: Math.ceil(pieces.length / 3) }, (_, i) =>
-          pieces.slice(3 * i, 3 * i + 3),
+      : Array.from({ length: Math.ceil(pieces.length / kParts) }, (_, i) =>
+          pieces.slice(kParts * i, kParts * (i + 1)),
         );
-    for (const list of lists) product(to, op, type, list, few, gated);
+    for (const list of lists) product(to, op, list, few, gated);
   }
 }
 
-function product(
-  to: Dispatcher,
-  op: Matmul,
-  type: number,
-  pieces: Chunk[],
-  few: boolean,
-  gated: boolean,
-): void {
+function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gated: boolean): void {
   const rows = few ? kRows : kTileRows;
   const tokens = op.experts ? 1 : few ? (op.tokens > 2 ? 4 : op.tokens) : kTileTokens;
   const first: number[] = [];
@@ -175,27 +168,58 @@ function product(
     first.push(groups);
     groups += Math.ceil(piece.rows / rows);
   }
-  const coded = takesCodes(to, op, type, few);
+  const types = pieces.map(({ weights }) => weights.type);
+  const kinds = [...new Set(types)];
+  const coded = takesCodes(to, op, kinds[0]!, few);
   const base = pieces.map((piece) => piece.base);
-  const { buffers, ...decoder } = rowsOfType(to, type, op.cols, base);
+  const decoders = kinds.map((type) =>
+    rowsOfType(
+      to,
+      type,
+      op.cols,
+      base.filter((_, i) => types[i] === type),
+    ),
+  );
+  const { native, codebook } = decoders[0]!;
   const variant = few
     ? vectorOf(op, pieces.length, tokens, gated, coded)
-    : tiledOf(pieces.length, decoder.constants.NATIVE, coded);
+    : tiledOf(pieces.length, native, coded);
+  const texts = decoders.map(({ text }, kind) => {
+    const own = text + variant.inner;
+    return pasted(
+      kind ? renamed(own, kind, ['ALIGNED', 'NATIVE']) : own,
+      types.flatMap((type, i) => (type === kinds[kind] ? [i] : [])),
+    );
+  });
+  const constants = Object.fromEntries(
+    decoders.flatMap(({ aligned, native }, kind) => {
+      const suffix = kind ? `_${kind}` : '';
+      return [
+        [`ALIGNED${suffix}`, aligned],
+        [`NATIVE${suffix}`, native],
+      ];
+    }),
+  );
+  const tiles = Math.ceil(op.tokens / tokens);
+  for (const { weights, rows: count } of pieces)
+    to.weightBytes += tiles * Math.ceil(count / rows) * rows * rowBytes(weights.type, op.cols);
   const acts = coded ? [{ buffer: to.acts! }] : [];
   const xielu = op.activation?.xielu;
+  const bound = pieces.length + (codebook ? 1 : 0);
   to.run(
     {
-      ...decoder,
-      ...(coded && { dots: true, bound: (decoder.bound + 1) as 2 | 3 | 4 | 5 }),
-      sums: few,
-      name: `${few ? 'gemv' : 'gemm'} ${type}${coded ? ' codes' : ''}`,
-      texts: [...decoder.texts, ...(coded ? [actsText] : []), ...variant.texts],
-      constants: { ...decoder.constants, ...variant.constants },
+      name: `${few ? 'gemv' : 'gemm'} ${kinds.length > 1 ? types.join() : kinds[0]}${coded ? ' codes' : ''}`,
+      texts: [...(coded ? [actsText] : []), variant.text, ...texts],
+      constants: { ...constants, TAIL: op.cols % 8 !== 0, ...variant.constants },
       words: {
-        ...decoder.words,
-        ACTS_BINDING: String(kBinding + decoder.bound),
+        CODEBOOK_BINDING: String(kBinding + pieces.length),
+        ACTS_BINDING: String(kBinding + bound),
         ...variant.words,
       },
+      bound: (bound + acts.length) as Bound,
+      sums: few,
+      dots: coded,
+      f16: decoders.some(({ native }) => native),
     },
     {
       base,
@@ -210,7 +234,7 @@ function product(
       y_ld: op.out.ld,
       cols: op.cols,
       units: Math.ceil(op.cols / 8),
-      row_bytes: rowBytes(type, op.cols),
+      row_bytes: types.map((type) => rowBytes(type, op.cols)),
       tokens: op.tokens,
       groups,
       gain: none(op.norm?.weight),
@@ -221,18 +245,19 @@ function product(
       negative: xielu?.negative ?? 0,
       linear: xielu?.linear ?? 0,
       below: xielu?.below ?? 0,
-      stride: pieces.map((piece) => piece.rows * rowBytes(type, op.cols)),
+      stride: pieces.map((piece, i) => piece.rows * rowBytes(types[i]!, op.cols)),
       ids: op.experts?.ids ?? 0,
       expert: op.experts?.first ?? 0,
       experts: op.experts?.count ?? 1,
       share: op.experts?.share ?? 1,
     },
-    [...spread(groups), Math.ceil(op.tokens / tokens)],
-    [...pieces.map((piece) => piece.range), ...buffers, ...acts],
+    [...spread(groups), tiles],
+    [...pieces.map((piece) => piece.range), ...(codebook ?? []), ...acts],
   );
 }
 
-type Kind = Required<Pick<Variant, 'texts' | 'constants' | 'words'>>;
+/** `inner`: the text that each quantization type has, behind its decoder. */
+type Kind = Required<Pick<Variant, 'constants' | 'words'>> & { text: string; inner: string };
 
 /** WGSL that runs `f` for the part of the workgroup. */
 const byPart = (parts: number, f: (part: number) => string, i = 0): string =>
@@ -255,7 +280,8 @@ function vectorOf(
       : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
   );
   return {
-    texts: [text, pasted(coded ? vectorCodes : vectorValues, parts)],
+    text,
+    inner: coded ? vectorCodes : vectorValues,
     constants: {
       WG: 64,
       ROWS: kRows,
@@ -283,13 +309,11 @@ function vectorOf(
 
 function tiledOf(parts: number, native: boolean, coded: boolean): Kind {
   return {
-    texts: [
-      tiledText.replace(
-        '//@ load',
-        byPart(parts, (i) => `load_weights${i}(row, unit, lane);`),
-      ),
-      pasted(coded ? tiledCodes : tiledValues, parts),
-    ],
+    text: tiledText.replace(
+      '//@ load',
+      byPart(parts, (i) => `load_weights${i}(row, unit, lane);`),
+    ),
+    inner: coded ? tiledCodes : tiledValues,
     constants: { PARTS: parts },
     words: { HELD: native ? 'f16' : 'f32' },
   };
@@ -306,9 +330,18 @@ export function rows(to: Dispatcher, op: Rows): void {
   const [piece] = piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes);
   if (piece!.rows < op.count) throw new Error('a table larger than a binding');
   const units = Math.ceil(op.cols / 8);
-  const { buffers, ...decoder } = rowsOfType(to, op.weights.type, op.cols, [piece!.base]);
+  const { text, aligned, native, codebook } = rowsOfType(to, op.weights.type, op.cols, [
+    piece!.base,
+  ]);
   to.run(
-    { ...decoder, texts: [...decoder.texts, rowsText], name: `rows ${op.weights.type}` },
+    {
+      name: `rows ${op.weights.type}`,
+      texts: [pasted(text, [0]), rowsText],
+      constants: { ALIGNED: aligned, NATIVE: native, TAIL: op.cols % 8 !== 0 },
+      words: { CODEBOOK_BINDING: String(kBinding + 1) },
+      bound: codebook ? 2 : 1,
+      f16: native,
+    },
     {
       base: [piece!.base],
       ids: op.ids,
@@ -323,6 +356,6 @@ export function rows(to: Dispatcher, op: Rows): void {
       add: Number(op.add ?? false),
     },
     [Math.ceil(units / 64), op.tokens],
-    [piece!.range, ...buffers],
+    [piece!.range, ...(codebook ?? [])],
   );
 }

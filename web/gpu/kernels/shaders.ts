@@ -36,13 +36,25 @@ export const keyOf = (v: Variant) =>
 export const kBinding = 3;
 
 /** Repeats the text per binding and replaces `$` by its number; only marked parts, if any are. */
-export function pasted(text: string, bindings: number): string {
+export function pasted(text: string, bindings: readonly number[]): string {
   const once = (part: string) =>
-    Array.from({ length: bindings }, (_, i) =>
-      part.replaceAll('WEIGHTS$', String(kBinding + i)).replaceAll('$', String(i)),
-    ).join('');
+    bindings
+      .map((i) => part.replaceAll('WEIGHTS$', String(kBinding + i)).replaceAll('$', String(i)))
+      .join('');
   if (!text.includes('//@ each binding')) return once(text);
   return text.replace(/\/\/@ each binding([^]*?)\/\/@ once/g, (_, part: string) => once(part));
+}
+
+/**
+ * Gives what a text declares, and `others`, names of their own, so that one shader can have texts of
+ * several quantization types. Names with `$` are different already.
+ */
+export function renamed(text: string, kind: number, others: readonly string[]): string {
+  const declared = [...text.matchAll(/^(?:const|fn|alias|struct) (\w+)(?![\w$])/gm)];
+  return [...declared.map(([, name]) => name!), ...others].reduce(
+    (all, name) => all.replace(new RegExp(`\\b${name}\\b(?!\\$)`, 'g'), `${name}_${kind}`),
+    text,
+  );
 }
 
 export function sourceOf(v: Variant, features: Features): string {
