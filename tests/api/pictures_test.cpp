@@ -95,7 +95,8 @@ TEST_F(ApiPictures, FilesAndPixelsGiveTheReferencesTokens) {
   EXPECT_EQ(info.takes_pictures, 1);
   const Session session = create(engine);
   std::vector<int32_t> tokens;
-  sluice_result result = {sizeof result};
+  sluice_result result = {};
+  result.size = sizeof result;
   sluice_generate_options how = options(&tokens);
   expect_ok(sluice_generate(session.get(), prompt_.data(), prompt_.size(), &how, &result));
   EXPECT_EQ(tokens, entry_["greedy"].get<std::vector<int32_t>>());
@@ -174,7 +175,8 @@ TEST_F(ApiPictures, OfAChat) {
   sluice_chat* made = nullptr;
   expect_ok(sluice_chat_create(engine.get(), &request, &made));
   const Chat chat(made);
-  sluice_chat_prompt prompt = {sizeof prompt};
+  sluice_chat_prompt prompt = {};
+  prompt.size = sizeof prompt;
   expect_ok(sluice_chat_get_prompt(chat.get(), &prompt));
   ASSERT_EQ(prompt.n_pictures, 1u);
   EXPECT_STREQ(prompt.pictures[0], "wide.png");
