@@ -4,15 +4,12 @@
 // an empty run.
 //   npm run bench:gpu -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
+//   npm run bench:gpu -- --only probe,models [--out FILE.json] [FILE…]     in Node, without a browser (gpu/kit.mjs)
 // Without a GPU the shaders run on a software adapter, SwiftShader or lavapipe. The figures then
 // show how many instructions a multiplication takes, not how it reads memory.
-import { build } from 'esbuild';
 import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
-import { wgsl } from '../../web/scripts/wgsl.mjs';
-import { servePages } from '../web/chromium.mjs';
-import { launchChromiumGpu, launchFirefoxGpu } from '../web/gpu-drivers.mjs';
-import { againstPeer } from './gpu/baseline.mjs';
+import { runKit } from './gpu/kit.mjs';
 
 const kTokens = [1, 4, 64];
 /**
@@ -21,8 +18,11 @@ const kTokens = [1, 4, 64];
  */
 const kCodesNmse = 1e-3;
 
-const { values } = parseArgs({
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
+    only: { type: 'string' },
+    out: { type: 'string', default: inRoot('build', 'bench-gpu.json') },
     browser: { type: 'string', default: 'chromium' },
     types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
     rows: { type: 'string', default: '1024' },
@@ -34,7 +34,10 @@ const { values } = parseArgs({
   },
 });
 
+// What needs packages is imported when it is used: --only runs where none is installed but webgpu.
 async function bundle() {
+  const { build } = await import('esbuild');
+  const { wgsl } = await import('../../web/scripts/wgsl.mjs');
   const outdir = inRoot('build', 'web-tests', 'bench-gpu');
   const entryPoints = [inRoot('tests', 'bench', 'gpu', 'page.ts')];
   await build({
@@ -51,6 +54,8 @@ async function bundle() {
 
 /** Opens a page in the chosen browser; returns time(shape) and close(). */
 async function openPage() {
+  const { servePages } = await import('../web/chromium.mjs');
+  const { launchChromiumGpu, launchFirefoxGpu } = await import('../web/gpu-drivers.mjs');
   const firefox = values.browser === 'firefox';
   const pages = await servePages(await bundle());
   const browser = await (firefox ? launchFirefoxGpu() : launchChromiumGpu());
@@ -97,11 +102,9 @@ async function products() {
   }
 }
 
-if (values.model)
-  await againstPeer(
-    values.model,
-    Number(values.prompt),
-    Number(values.generate),
-    Number(values.times),
-  );
-else await products();
+if (values.only) await runKit(values.only.split(','), values.out, positionals);
+else if (values.model) {
+  const { againstPeer } = await import('./gpu/baseline.mjs');
+  const { prompt, generate, times } = values;
+  await againstPeer(values.model, Number(prompt), Number(generate), Number(times));
+} else await products();
