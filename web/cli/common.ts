@@ -28,9 +28,9 @@ const kOwn: Record<string, readonly [number, number]> = {
   timeout: [1, 86400],
   'shutdown-timeout': [0, 3600],
   parallel: [1, 64],
-  'gpu-layers': [0, 65535],
 };
 for (const [name, range] of Object.entries(kOwn)) ranges.set(`--${name}`, [true, ...range]);
+ranges.set('--gpu-layers', [true, 0, 65535]); // the native program has no GPU
 
 function kindOf([whole, least, most]: Range): string {
   if (whole) return `whole number from ${least} to ${most}`;
