@@ -135,7 +135,7 @@ class Project {
     const { status, error, stdout, stderr } = spawnSync(program, args, {
       cwd: this.root,
       encoding: 'utf8',
-      timeout: 600_000,
+      timeout: 1_800_000,
       env: this.env(env),
     });
     const printed = `${stdout}${stderr}`;
