@@ -146,12 +146,14 @@ Problem rewrite_messages(const Json& given, std::string_view text, std::string* 
       *out += message;
       continue;
     }
+    const auto found = read.find("images");
+    const Json* images = found == read.end() ? nullptr : &*found;
+    if (Problem problem = check_images(images)) return problem;
     *out += '{';
     for (const auto& [name, value] : json_members(message)) {
+      if (name == "images" && !has_items(images)) continue;
       append(out, name == "tool_name" ? "name" : name, value);
     }
-    const auto images = read.find("images");
-    if (Problem problem = check_images(images == read.end() ? nullptr : &*images)) return problem;
     *out += '}';
   }
   *out += ']';
