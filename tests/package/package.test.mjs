@@ -227,7 +227,7 @@ test('bundlers can import each file that is fetched, and Node gets none that is 
     typeof entry === 'string' ? entry : [entry.default, entry.node ?? []].flat(),
   );
   const own =
-    /^((worker-node|cli|(templates|adapters|embed|sources|model-cache)-node)\.js|chat-server\.wasm)$/; // found by Node's files
+    /^((worker-node|cli|(templates|adapters|embed|sources|model-cache|pictures)-node)\.js|chat-server\.wasm)$/; // found by Node's files
   const unreachable = scripts.filter(
     (name) => !paths.includes(`./dist/${name}`) && !own.test(name),
   );
