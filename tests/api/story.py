@@ -31,6 +31,7 @@ class GenerateOptions(c.Structure):
         ("constraint", c.c_int32), ("whitespace", c.c_int32), ("constraint_text", c.c_char_p),
         ("on_token", Piece), ("token_user", c.c_void_p),
         ("stop_tokens", c.c_void_p), ("n_stop_tokens", c.c_size_t),
+        ("pictures", c.c_void_p), ("n_pictures", c.c_size_t),
     ]
 
 

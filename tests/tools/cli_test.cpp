@@ -249,7 +249,7 @@ TEST_F(Cli, LlamaCppsSpellingsAreUnderstood) {
   expect_refused({"serve", kModel, "--chat-template-file", at("nowhere")}, "NOT_FOUND", "nowhere");
   const Ran info = run({"info", kModel, "--json", "-ctk", "q8_0"});
   EXPECT_EQ(nlohmann::json::parse(info.out)["plan"]["kvType"], "q8_0,f16") << info.err;
-  expect_refused({"run", kModel, "-p", "x", "-ngl", "99"}, "INVALID_ARGUMENT", "gpuLayers");
+  expect_refused({"run", kModel, "-p", "x", "-ngl", "99"}, "INVALID_ARGUMENT", "--device webgpu");
   expect_refused({"run", kModel, "-p", "x", "-ctk"}, "INVALID_ARGUMENT", "-ctk");
 }
 

@@ -55,7 +55,7 @@ TEST_F(PicturesTool, RunFindsTheProjectorAndPlacesPictures) {
   // A chat template gives the same prompt.
   const std::string chatml =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-      "<|im_start|>assistant\n";
+      "<|im_start|>assistant{{ '\\n' }}";  // Jinja drops a newline at the end
   EXPECT_EQ(run({"-p", "look <__media__> what is it", "--image", wide_, "--chat-template",
                  chatml})["text"],
             raw["text"]);

@@ -133,7 +133,6 @@ TEST_F(Usage, AnswersWhatItDoesOtherwise) {
                              "-l",
                              "--rope-scaling",
                              "--override-kv",
-                             "--mmproj",
                              "-cnv",
                              "-i",
                              "-e",
