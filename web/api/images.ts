@@ -19,7 +19,7 @@ async function specOf(image: ImageSource): Promise<ImageSpec> {
   const { width, height, data } = image as Extract<ImageSpec, { data: unknown }>;
   if (data) return { width, height, data };
   try {
-    return await createImageBitmap(image as ImageBitmapSource);
+    return await createImageBitmap(image as ImageBitmap);
   } catch (cause) {
     throw new SluiceError(
       'INVALID_ARGUMENT',

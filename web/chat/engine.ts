@@ -9,6 +9,7 @@ import type { DescribedError, Exchange, GivenError, Page, RouteMethod } from './
 
 /** A text part of a message. */
 export interface TextPart {
+  /** A text. */
   type: 'text';
   /** The text. */
   text: string;

@@ -218,8 +218,7 @@ export type ImageSource =
   | Blob
   | ArrayBuffer
   | ArrayBufferView
-  | { width: number; height: number; data: Uint8Array | Uint8ClampedArray }
-  | ImageBitmapSource;
+  | { readonly width: number; readonly height: number };
 
 /** Options of a generation. The tokenizer options apply to prompts that are strings. */
 export interface GenerateOptions extends SamplingOptions, TokenizeOptions {

@@ -14,19 +14,20 @@ const linked = [
     name: 'Emscripten runtime',
     licence: 'MIT',
     copyright: 'Copyright (c) 2010-2022 The Emscripten Authors',
-    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm, worker.js, worker-node.js, inline.js',
+    files:
+      'engine.*.wasm, safetensors.wasm, chat.wasm, chat-server.wasm, worker.js, worker-node.js, inline.js',
   },
   {
     name: 'musl libc',
     licence: 'MIT',
     copyright: 'Copyright (c) 2005-2020 Rich Felker, et al.',
-    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm',
+    files: 'engine.*.wasm, safetensors.wasm, chat.wasm, chat-server.wasm',
   },
   {
     name: 'LLVM libc++, libc++abi and compiler-rt',
     licence: 'Apache-2.0 WITH LLVM-exception',
     copyright: 'The LLVM Project',
-    files: 'engine.*.wasm, safetensors.wasm, chat*.wasm',
+    files: 'engine.*.wasm, safetensors.wasm, chat.wasm, chat-server.wasm',
   },
   {
     name: 'dlmalloc',
@@ -39,13 +40,25 @@ const linked = [
     licence: 'MIT',
     copyright:
       'Copyright (c) 2013-2022 Niels Lohmann, 2009 Florian Loitsch, 2008-2009 Bjoern Hoehrmann',
-    files: 'engine.gpu.wasm, safetensors.wasm, chat*.wasm',
+    files: 'engine.gpu.wasm, safetensors.wasm, chat.wasm, chat-server.wasm',
   },
   {
     name: 'ggml (the codebooks of its quantization types)',
     licence: 'MIT',
     copyright: 'Copyright (c) 2023-2026 The ggml authors',
     files: 'engine.*.wasm',
+  },
+  {
+    name: 'mozjpeg, as @jsquash/jpeg has built it',
+    licence: 'BSD-3-Clause, IJG and Zlib',
+    copyright: 'Copyright (c) 2009-2020 D. R. Commander and others, 2014 Mozilla Corporation',
+    files: 'jpeg.wasm',
+  },
+  {
+    name: 'libwebp, as @jsquash/webp has built it',
+    licence: 'BSD-3-Clause',
+    copyright: 'Copyright (c) 2010 Google Inc.',
+    files: 'webp.wasm',
   },
 ];
 
@@ -95,7 +108,11 @@ function licenceOf(name) {
     existsSync(folder) && readdirSync(folder).find((n) => /^(licen[cs]e|copying)/i.test(n));
   if (!file) throw new Error(`third-party: the bundled package ${name} has no licence file`);
   const { version, license } = JSON.parse(readFileSync(`${folder}/package.json`, 'utf8'));
-  return { version, license, text: readFileSync(`${folder}/${file}`, 'utf8').trim() };
+  const texts = [file, 'codec/LICENSE.codec.md']
+    .map((one) => `${folder}/${one}`)
+    .filter((path) => existsSync(path))
+    .map((path) => readFileSync(path, 'utf8').trim());
+  return { version, license, text: texts.join('\n\n') };
 }
 
 const block = (text) => `\`\`\`text\n${text}\n\`\`\`\n`;

@@ -8,7 +8,7 @@ import * as hosts from '../io/hosts.js';
 import * as qsf from '../io/qsf.js';
 import { load } from '../io/safetensors.js';
 import { SluiceError } from '../protocol/errors.js';
-import type { PicturesModule } from './pictures/types.js';
+import * as pictures from './pictures/page.js';
 import { unpack } from '../protocol/unpack.js';
 
 const kNoPart =
@@ -25,7 +25,6 @@ export const modules = {
   gpu: () => Promise.resolve(noGpus),
   qsf: () => Promise.resolve(qsf),
   hosts: () => Promise.resolve(hosts),
-  pictures: (): Promise<PicturesModule> =>
-    Promise.reject(new SluiceError('NOT_SUPPORTED', 'sluice-llm/inline does not read pictures.')),
+  pictures: () => Promise.resolve(pictures),
   safetensors: (): Promise<Safetensors> => load(() => unpack(packed)),
 };
