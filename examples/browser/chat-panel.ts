@@ -287,7 +287,7 @@ export class TalkPanel {
       this.sessions.set(talk.id, session);
     }
     running.session = session;
-    return session.send(messageOf(question), sampling());
+    return session.send(images.length > 0 ? messageOf(question) : text, sampling());
   }
 
   /** Generates the last response again. */

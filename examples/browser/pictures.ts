@@ -3,7 +3,7 @@
 
 import type { Engine } from 'sluice-llm';
 
-import { announce, byId, iconButton, make, on } from './dom.js';
+import { announce, byId, iconButton, make, on, run } from './dom.js';
 import { bytes } from './format.js';
 
 export const isPicture = ({ type }: Blob): boolean => type.startsWith('image/');
@@ -41,7 +41,8 @@ export class Pictures {
   use(engine: Engine | null): void {
     this.engine = engine;
     this.button.hidden = !this.sees;
-    for (const [picture, entry] of this.chosen) if (engine) void this.price(picture, entry);
+    if (!engine) return;
+    for (const [picture, entry] of this.chosen) run(() => this.price(picture, entry));
   }
 
   get empty(): boolean {
@@ -75,7 +76,7 @@ export class Pictures {
       );
       this.chosen.set(picture, entry);
       this.list.append(entry);
-      void this.price(picture, entry);
+      run(() => this.price(picture, entry));
     }
     byId('prompt').focus({ preventScroll: true });
   }

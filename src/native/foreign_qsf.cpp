@@ -12,7 +12,6 @@
 namespace sluice::native {
 namespace {
 
-using gguf::Header;
 using gguf::Tensor;
 using qsf::field;
 
@@ -205,7 +204,7 @@ Status describe(gguf::Bytes head, gguf::MetadataWriter* writer) {
 }
 
 // Adds the tokenizer, and the header's token ids where it has none.
-Status add_tokenizer(const TokenizerSource& tokenizer, gguf::Bytes head, Header* header,
+Status add_tokenizer(const TokenizerSource& tokenizer, gguf::Bytes head, gguf::Header* header,
                      gguf::MetadataWriter* writer) {
   const auto is_tokenizer = [](const gguf::KeyValue& kv) {
     return kv.key.starts_with("tokenizer.");
@@ -242,7 +241,7 @@ Status add_tokenizer(const TokenizerSource& tokenizer, gguf::Bytes head, Header*
 }
 
 // The keys of a metadata section, which end where it does. Without a section there are none.
-Status read_keys(io::ByteSource& file, const qsf::Front& front, Header* out) {
+Status read_keys(io::ByteSource& file, const qsf::Front& front, gguf::Header* out) {
   if (front.metadata_bytes == 0) return {};
   if (front.metadata_bytes > gguf::kMaxHeaderBytes || front.metadata > file.size() ||
       front.metadata_bytes > file.size() - front.metadata) {
@@ -268,7 +267,8 @@ Status read_front(io::ByteSource& file, std::span<uint8_t> head, qsf::Front* fro
 }
 
 Status describe_model(io::ByteSource& file, const qsf::Front& front, gguf::Bytes head,
-                      const TokenizerSource& tokenizer, std::vector<Named>& tensors, Header* out) {
+                      const TokenizerSource& tokenizer, std::vector<Named>& tensors,
+                      gguf::Header* out) {
   SLUICE_RETURN_IF_ERROR(read_keys(file, front, out));
   const bool has_keys = front.metadata_bytes > 0;
   Status failure;

@@ -46,7 +46,7 @@ TEST(PictureSource, DataUrls) {
   }
 }
 
-bool is_public(std::initializer_list<int> bytes) {
+bool is_public(const std::vector<int>& bytes) {
   std::vector<uint8_t> raw;
   for (const int byte : bytes) raw.push_back(static_cast<uint8_t>(byte));
   if (raw.size() > 4) raw.resize(16);
@@ -54,25 +54,24 @@ bool is_public(std::initializer_list<int> bytes) {
 }
 
 TEST(PictureSource, PublicAddresses) {
-  for (const auto& address :
-       std::vector<std::initializer_list<int>>{{8, 8, 8, 8},
-                                               {1, 1, 1, 1},
-                                               {172, 15, 0, 1},
-                                               {172, 32, 0, 1},
-                                               {100, 63, 255, 255},
-                                               {100, 128, 0, 0},
-                                               {11, 0, 0, 1},
-                                               {192, 169, 0, 1},
-                                               {223, 255, 255, 255},
-                                               {126, 255, 255, 255},
-                                               {128, 0, 0, 1},
-                                               {198, 17, 255, 255},
-                                               {198, 20, 0, 0},
-                                               {0x26, 0x06, 0x47, 0x00, 0x47},
-                                               {0x2a, 0x00, 0x14, 0x50, 0x40}}) {
-    EXPECT_TRUE(is_public(address)) << *address.begin() << "." << address.begin()[1];
+  for (const auto& address : std::vector<std::vector<int>>{{8, 8, 8, 8},
+                                                           {1, 1, 1, 1},
+                                                           {172, 15, 0, 1},
+                                                           {172, 32, 0, 1},
+                                                           {100, 63, 255, 255},
+                                                           {100, 128, 0, 0},
+                                                           {11, 0, 0, 1},
+                                                           {192, 169, 0, 1},
+                                                           {223, 255, 255, 255},
+                                                           {126, 255, 255, 255},
+                                                           {128, 0, 0, 1},
+                                                           {198, 17, 255, 255},
+                                                           {198, 20, 0, 0},
+                                                           {0x26, 0x06, 0x47, 0x00, 0x47},
+                                                           {0x2a, 0x00, 0x14, 0x50, 0x40}}) {
+    EXPECT_TRUE(is_public(address)) << address[0] << "." << address[1];
   }
-  for (const auto& address : std::vector<std::initializer_list<int>>{
+  for (const auto& address : std::vector<std::vector<int>>{
            {0, 0, 0, 0},
            {10, 1, 2, 3},
            {100, 64, 0, 1},
@@ -107,8 +106,8 @@ TEST(PictureSource, PublicAddresses) {
            {0xfc, 0x00, 0, 0, 1},
            {0xfd, 0x12, 0, 0, 1},     // unique local
            {0xff, 0x02, 0, 0, 1}}) {  // multicast
-    EXPECT_FALSE(is_public(address)) << (address.size() > 1 ? address.begin()[0] : -1) << "."
-                                     << (address.size() > 1 ? address.begin()[1] : -1);
+    EXPECT_FALSE(is_public(address))
+        << (address.size() > 1 ? address[0] : -1) << "." << (address.size() > 1 ? address[1] : -1);
   }
 }
 

@@ -111,7 +111,7 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     bundle: true,
     format: 'esm',
     target: 'es2022',
-    external: ['node:*', ...external],
+    external: ['node:*', 'webgpu', ...external],
     sourcemap: 'inline',
     plugins: [fakeRuntime],
     logLevel: 'warning',

@@ -19,6 +19,7 @@ async function workerScript(directory) {
     bundle: true,
     format: 'cjs',
     platform: 'node',
+    external: ['webgpu'],
     target: 'node20',
     define: { 'import.meta.url': 'scriptUrl' },
     plugins: [fakeRuntime],
@@ -55,6 +56,7 @@ export async function inProcessEngine() {
     bundle: true,
     format: 'esm',
     platform: 'node',
+    external: ['webgpu'],
     target: 'node20',
     logLevel: 'warning',
   });

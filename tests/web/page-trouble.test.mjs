@@ -246,6 +246,7 @@ test('a press on Load that ends the edit of the address loads, however long it t
   pages.withTabs(async (open) => {
     const a = await open();
     await a.fill('#url', '/models/any.gguf');
+    await a.locator('#load').scrollIntoViewIfNeeded();
     const { x, y, width, height } = await a.locator('#load').boundingBox();
     await a.mouse.move(x + width / 2, y + height / 2);
     await a.mouse.down();

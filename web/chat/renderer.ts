@@ -182,7 +182,7 @@ export class PromptRenderer implements Prompts {
   ): Promise<RenderedPrompt> {
     const { bosToken, eosToken, unkToken, padToken } = this.#info;
     const source = this.#source(template, withTools);
-    const sees = this.#info.modalities.includes('image');
+    const sees = !!this.#info.modalities?.includes('image');
     const { seesTools, pictures, ...rendered } = await this.#wasm.render(
       [source, bosToken, eosToken, unkToken, padToken],
       texts,
