@@ -110,7 +110,7 @@ class Bench {
     const decode = decoderOf(typeOf(this.#type));
     const variant: Variant = {
       name: `plain ${type}`,
-      texts: [pasted(weightsText, 1), pasted(decode, 1), plainText],
+      texts: [pasted(weightsText, [0]), pasted(decode, [0]), plainText],
       constants: { ALIGNED: this.#width % 4 === 0 && bytes % (values > 1 ? 4 : 1) === 0 },
       bound: 1,
     };
