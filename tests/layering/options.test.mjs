@@ -121,9 +121,8 @@ test('both command lines have the same limits of options that only they have', (
   const own = /const kOwn[^]*?\n};/.exec(read('web/cli/common.ts'))[0];
   const native = ['run', 'serve'].map((file) => read(`src/cli/${file}.cpp`)).join('');
   const limits = [...own.matchAll(/^ {2}'?([\w-]+)'?: \[(-?\d+), (.+)\],$/gm)];
-  assert.equal(limits.length, 7);
+  assert.equal(limits.length, 6);
   for (const [, name, least, most] of limits) {
-    if (name === 'gpu-layers') continue; // the native program has no GPU
     if (name === 'parallel') {
       assert.deepEqual([+least, +most], [optionOf('parallel').least, optionOf('parallel').most]);
       continue;
