@@ -245,6 +245,7 @@ const methods = {
     { args: () => [Int32Array.of(104, 108)], call: (args) => engine.detokenize(...args) },
   ],
   'sluice-llm: Engine.countTokens': null,
+  'sluice-llm: Engine.imageCost': null,
   'sluice-llm: Engine.logits': [
     { args: () => [[5, 6]], call: (args) => engine.logits(...args) },
     { args: () => [[5], { decoderTokens: [6, 7] }], call: (args) => engine.logits(...args) },
