@@ -119,10 +119,8 @@ class Answer {
         pictures.read(seen.text, std::move(seen.images), seen.encoding);
     if (!read.ok()) return read.status();
     *tokens = std::move(*read);
-    const int32_t kept = options->reuse_prefix ? session.keep(*tokens) : 0;
-    SLUICE_RETURN_IF_ERROR(pictures.encode(kept, [this] { return handle_.cancels != cancels_; }));
-    options->media = pictures.media();
-    return {};
+    return pictures.encode(session, *tokens, options,
+                           [this] { return handle_.cancels != cancels_; });
   }
 
   Status generate(std::span<const Token> prompt, PicturePrompt* seen, generate::Options& options,

@@ -295,12 +295,10 @@ Status Chat::add_picture(const std::string& file) {
   if (!image.ok()) return image.status();
   const auto plan = pictures_->pictures().plan(image->width, image->height);
   if (!plan.ok()) return plan.status();
-  uint32_t tokens = 0;
-  for (const media::EncoderInput& input : plan->inputs) tokens += input.n_tokens;
   next_pictures_.push_back(file);
   if (options_.quiet) return {};
   std::printf("%u x %u pixels, %u tokens, for the next message\n", image->width, image->height,
-              tokens);
+              plan->n_tokens);
   std::fflush(stdout);
   return {};
 }
@@ -369,9 +367,8 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   options.special = plan->show_control_tokens;
   if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
   if (!prompt.pictures.empty()) {
-    SLUICE_RETURN_IF_ERROR(encode_missing(
-        *pictures_, *speakers_.session, tokens, [this] { return signals_.interrupted(); },
-        &options));
+    SLUICE_RETURN_IF_ERROR(pictures_->encode(*speakers_.session, tokens, &options,
+                                             [this] { return signals_.interrupted(); }));
   }
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();

@@ -81,12 +81,4 @@ Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
   return pictures.read(prompt, std::move(images), encoding);
 }
 
-Status encode_missing(native::PictureFile& pictures, session::Session& session,
-                      std::span<const session::Token> prompt,
-                      const std::function<bool()>& cancelled, generate::Options* options) {
-  SLUICE_RETURN_IF_ERROR(pictures.encode(session.keep(prompt), cancelled));
-  options->media = pictures.media();
-  return {};
-}
-
 }  // namespace sluice::cli

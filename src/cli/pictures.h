@@ -39,11 +39,4 @@ void add_pictures(CLI::App& app, PictureOptions& options, bool with_images);
     native::PictureFile& pictures, std::string_view prompt, std::span<const std::string> files,
     const PictureOptions& options, const tokenizer::EncodeOptions& encoding);
 
-// Encodes the pictures that the session does not hold, and sets them in `options`. An interrupt of
-// the model ends it with kAborted.
-[[nodiscard]] Status encode_missing(native::PictureFile& pictures, session::Session& session,
-                                    std::span<const session::Token> prompt,
-                                    const std::function<bool()>& cancelled,
-                                    generate::Options* options);
-
 }  // namespace sluice::cli

@@ -332,9 +332,8 @@ int run(RunOptions options) {
   watch.watch(*model);
   options.remembering.recall(*speakers.session, tokens);
   if (pictures != nullptr) {
-    const Status encoded_all = encode_missing(
-        *pictures, *speakers.session, tokens, [model] { return model->interrupted(); },
-        &options.generation);
+    const Status encoded_all = pictures->encode(*speakers.session, tokens, &options.generation,
+                                                [model] { return model->interrupted(); });
     if (!encoded_all.ok()) return fail(encoded_all);
   }
   Result<std::unique_ptr<Generation>> generation =

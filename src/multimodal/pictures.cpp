@@ -27,8 +27,8 @@ uint64_t hash_of(const media::Image& pixels, uint64_t projector) {
   return hash.value();
 }
 
-uint64_t row_bytes(const media::EncoderInput& input, const vision::Encoder& encoder) {
-  return round_up_to_line(uint64_t{input.n_tokens} * encoder.width() * sizeof(float));
+uint64_t bytes_of_rows(int64_t n_tokens, const vision::Encoder& encoder) {
+  return round_up_to_line(static_cast<uint64_t>(n_tokens) * encoder.width() * sizeof(float));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
   out->kernels_ = kernels;
   out->hash_ = hash_of(projector);
   ThreadPool pool(1);
-  const auto encoder = out->open_encoder(0, &pool);
+  const auto encoder = out->open_encoder(&pool);
   if (!encoder.ok()) return encoder.status();
   const uint32_t width = (*encoder)->width();
   const uint64_t n_embd = out->model_.n_embd;
@@ -68,10 +68,8 @@ Status Pictures::adapt(session::EngineOptions* options) const {
   return {};
 }
 
-Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(uint64_t budget,
-                                                                ThreadPool* pool) const {
+Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(ThreadPool* pool) const {
   vision::EncoderOptions options;
-  options.memory_budget = budget;
   options.kernels = kernels_.c_str();
   options.pool = pool;
   return vision::Encoder::open(*header_, projector_, options);
@@ -80,14 +78,14 @@ Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(uint64_t budget,
 Result<uint64_t> Pictures::bytes_for(uint32_t width, uint32_t height) const {
   const Result<media::PicturePlan> picture = plan(width, height);
   if (!picture.ok()) return picture.status();
-  const auto encoder = open_encoder(0, &engine_->pool());
+  const auto encoder = open_encoder(&engine_->pool());
   if (!encoder.ok()) return encoder.status();
   uint64_t encoding = 0, held = 0;
   for (const media::EncoderInput& input : picture->inputs) {
     const auto planned = (*encoder)->plan_for(input.width, input.height, 0);
     if (!planned.ok()) return planned.status();
     encoding = std::max(encoding, planned->minimum);
-    held += row_bytes(input, **encoder) + 3ull * input.width * input.height;
+    held += bytes_of_rows(input.n_tokens, **encoder) + 3ull * input.width * input.height;
   }
   return held + std::max<uint64_t>(encoding, picture->preprocess_bytes + 3ull * width * height);
 }
@@ -106,15 +104,13 @@ Status Pictures::lend(uint64_t bytes) {
   return error(status.code(), "reading a picture: %s", status.message().c_str());
 }
 
-// Borrows as much as does not make the model stream, at most `most`; otherwise what an encoder
-// profits from, or as little as works. Returns the encoder's budget; 0: no limit.
-Result<uint64_t> Pictures::borrow(uint64_t least, uint64_t most) {
+// A quarter of the model's budget, or as little as works.
+Result<uint64_t> Pictures::borrow(uint64_t held, uint64_t least, uint64_t most) {
   const uint64_t budget = engine_->plan().budget.bytes;
   if (budget == 0) return uint64_t{0};
   const uint64_t modest = std::clamp(budget / 4, least, most);
-  Status status = lend(held() + modest);
-  if (status.ok()) return modest;
-  status = lend(held() + least);
+  if (lend(held + modest).ok()) return modest;
+  const Status status = lend(held + least);
   if (!status.ok()) return status;
   return least;
 }
@@ -170,33 +166,35 @@ Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
   return tokens;
 }
 
-Status Pictures::begin(int32_t kept) {
+Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
+                       bool reuse_prefix) {
+  if (!reuse_prefix) session.clear();
+  const int32_t kept = session.keep(prompt);
   status_ = {};
   next_ = 0;
   while (next_ < media_.size() && media_[next_].first < kept) ++next_;
   if (!encoding()) return {};
-  const auto plain = open_encoder(0, &engine_->pool());
-  if (!plain.ok()) return plain.status();
-  uint64_t least = 0, most = 0;
+  auto encoder = open_encoder(&engine_->pool());
+  if (!encoder.ok()) return encoder.status();
+  uint64_t least = 0, most = 0, row_bytes = 0;
   for (size_t i = next_; i < inputs_.size(); ++i) {
     const media::Image& pixels = inputs_[i].pixels;
-    const auto planned = (*plain)->plan_for(pixels.width, pixels.height, 0);
+    const auto planned = (*encoder)->plan_for(pixels.width, pixels.height, 0);
     if (!planned.ok()) return planned.status();
     least = std::max(least, planned->minimum);
-    most = std::max(most, std::max(planned->total(), planned->minimum));
+    most = std::max({most, planned->total(), planned->minimum});
+    row_bytes += bytes_of_rows(media_[i].input.n_tokens, **encoder);
   }
-  SLUICE_RETURN_IF_ERROR(lend(held() + least));  // before the rows are allocated
-  for (size_t i = next_; i < inputs_.size(); ++i) {
-    const uint64_t rows = static_cast<uint64_t>(media_[i].input.n_tokens) * (*plain)->width();
-    SLUICE_RETURN_IF_ERROR(lend(held() + round_up_to_line(rows * sizeof(float)) + least));
-    SLUICE_RETURN_IF_ERROR(inputs_[i].rows.allocate(round_up_to_line(rows * sizeof(float))));
-    media_[i].input.rows = {inputs_[i].rows.as<float>(), static_cast<size_t>(rows)};
-  }
-  const Result<uint64_t> budget = borrow(least, most);
+  const Result<uint64_t> budget = borrow(held() + row_bytes, least, most);
   if (!budget.ok()) return budget.status();
-  auto encoder = open_encoder(*budget, &engine_->pool());
-  if (!encoder.ok()) return encoder.status();
+  for (size_t i = next_; i < inputs_.size(); ++i) {
+    session::MediaInput& input = media_[i].input;
+    SLUICE_RETURN_IF_ERROR(inputs_[i].rows.allocate(bytes_of_rows(input.n_tokens, **encoder)));
+    input.rows = {inputs_[i].rows.as<float>(),
+                  static_cast<size_t>(input.n_tokens) * (*encoder)->width()};
+  }
   encoder_ = std::move(*encoder);
+  encoder_->set_memory_budget(*budget);
   return begin_input();
 }
 

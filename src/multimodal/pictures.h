@@ -58,9 +58,10 @@ class Pictures {
   [[nodiscard]] Result<std::vector<Token>> layout(std::string_view prompt,
                                                   const tokenizer::EncodeOptions& options);
 
-  // Begins encoding what follows the first `kept` tokens of the prompt, which the session holds.
-  // Errors: Engine::lend's, Encoder::begin's.
-  [[nodiscard]] Status begin(int32_t kept);
+  // Rewinds the session to what it holds of the prompt (to nothing, without `reuse_prefix`), and
+  // begins encoding the pictures behind that. Errors: Engine::lend's, Encoder::begin's.
+  [[nodiscard]] Status begin(session::Session& session, std::span<const Token> prompt,
+                             bool reuse_prefix);
   [[nodiscard]] vision::Step step();
   [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
   // Frees the encoder after kDone and gives its memory back to the model. Errors: Engine::lend's.
@@ -70,9 +71,6 @@ class Pictures {
   [[nodiscard]] bool idle() const { return !encoder_ || encoder_->idle(); }
   // While encoding; another one for each prompt.
   [[nodiscard]] residency::FillQueue* queue() { return encoder_ ? &encoder_->queue() : nullptr; }
-  // Encoded inputs done, and their number.
-  [[nodiscard]] size_t done() const { return next_; }
-  [[nodiscard]] size_t n_inputs() const { return inputs_.size(); }
   // For Options::media, valid until end().
   [[nodiscard]] std::span<const generate::Media> media() const { return media_; }
   // Forgets the prompt's pictures. An encoder with pending reads must not end. Errors:
@@ -87,11 +85,12 @@ class Pictures {
   };
 
   Pictures() = default;
-  [[nodiscard]] Result<std::unique_ptr<vision::Encoder>> open_encoder(uint64_t budget,
-                                                                      ThreadPool* pool) const;
+  // Without a budget.
+  [[nodiscard]] Result<std::unique_ptr<vision::Encoder>> open_encoder(ThreadPool* pool) const;
   [[nodiscard]] uint64_t held() const;  // bytes of inputs and rows
   [[nodiscard]] Status lend(uint64_t bytes);
-  [[nodiscard]] Result<uint64_t> borrow(uint64_t least, uint64_t most);
+  // Borrows an encoder's budget beside what is held: between `least` and `most`. 0: no limit.
+  [[nodiscard]] Result<uint64_t> borrow(uint64_t held, uint64_t least, uint64_t most);
   [[nodiscard]] Status begin_input();
 
   const gguf::Header* header_ = nullptr;

@@ -39,12 +39,15 @@ Result<std::vector<session::Token>> PictureFile::read(std::string_view prompt,
   return tokens;
 }
 
-Status PictureFile::encode(int32_t kept, const std::function<bool()>& cancelled) {
+Status PictureFile::encode(session::Session& session, std::span<const session::Token> prompt,
+                           generate::Options* options, const std::function<bool()>& cancelled) {
   SLUICE_RETURN_IF_ERROR(model_->end_reads());
-  Status status = pictures_->begin(kept);
+  Status status = pictures_->begin(session, prompt, options->reuse_prefix);
   vision::EncoderFills fills;
   if (status.ok()) status = encode_all(cancelled, fills);
-  return status.ok() ? status : give_up(status);
+  if (!status.ok()) return give_up(status);
+  options->media = pictures_->media();
+  return status;
 }
 
 // A read that failed is not going on, so the encoder can end.

@@ -27,11 +27,12 @@ class PictureFile {
   [[nodiscard]] Result<std::vector<session::Token>> read(std::string_view prompt,
                                                          std::vector<media::Image> images,
                                                          const tokenizer::EncodeOptions& options);
-  // Encodes the pictures behind the first `kept` tokens, for a generation with media(). `cancelled`
-  // is asked between units of work. Errors: Pictures::begin's, status(); kAborted; those of the
-  // sources.
-  [[nodiscard]] Status encode(int32_t kept, const std::function<bool()>& cancelled = nullptr);
-  [[nodiscard]] std::span<const generate::Media> media() const { return pictures_->media(); }
+  // Encodes the pictures of the prompt that the session does not hold, and sets them in `options`
+  // of the generation that follows. `cancelled` is asked between units of work. Errors:
+  // Pictures::begin's, status(); kAborted; those of the sources.
+  [[nodiscard]] Status encode(session::Session& session, std::span<const session::Token> prompt,
+                              generate::Options* options,
+                              const std::function<bool()>& cancelled = nullptr);
   // Forgets the prompt's pictures. Errors: those of the model's sources, Pictures::end's.
   [[nodiscard]] Status end();
 

@@ -206,15 +206,6 @@ Status Worker::read_pictures(Job& job) {
   return {};
 }
 
-Status Worker::encode_pictures(const Job& job, session::Session& session,
-                               std::span<const Token> prompt, generate::Options* options) {
-  scheduler_.remove(session);  // until the prompt is computed
-  SLUICE_RETURN_IF_ERROR(
-      pictures_->encode(session.keep(prompt), [this, &job] { return abandoned(job); }));
-  options->media = pictures_->media();
-  return {};
-}
-
 // Takes back the memory once the prompt is computed, and lets the session into batches with others.
 void Worker::end_pictures() {
   Answering& seeing = *seeing_;
@@ -274,7 +265,10 @@ bool Worker::begin_answer(Task& task) {
     options.drafts.model = nextn.get();
   }
   Status ready;
-  if (sees) ready = encode_pictures(job, slot.session(), prompt, &options);
+  if (sees) {
+    scheduler_.remove(slot.session());  // until the prompt is computed
+    ready = pictures_->encode(slot.session(), prompt, &options, [&] { return abandoned(job); });
+  }
   auto generation = ready.ok() ? generate::Generation::begin(slot.session(), prompt, options)
                                : Result<std::unique_ptr<generate::Generation>>(ready);
   if (!generation.ok()) {

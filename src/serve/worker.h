@@ -90,8 +90,6 @@ class Worker {
   void begin(Task& task);
   [[nodiscard]] bool begin_answer(Task& task);
   [[nodiscard]] Status read_pictures(Job& job);
-  [[nodiscard]] Status encode_pictures(const Job& job, session::Session& session,
-                                       std::span<const Token> prompt, generate::Options* options);
   [[nodiscard]] bool must_wait(const Job& job) const;
   void end_pictures();
   void take_pieces(Answering& answering);

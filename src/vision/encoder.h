@@ -39,6 +39,9 @@ class Encoder {
   // Values of a token: the text model's width, or a multiple of it with deepstack.
   [[nodiscard]] uint32_t width() const { return static_cast<uint32_t>(program_.n_out); }
 
+  // Replaces EncoderOptions::memory_budget for the inputs that begin from now on.
+  void set_memory_budget(uint64_t budget) { options_.memory_budget = budget; }
+
   // Begins an input; `image` and `out` (n_tokens x width) must outlive the last step. No request
   // may be pending. Errors: plan_for()'s, kInvalidArgument (`out` has another size), kOutOfMemory.
   [[nodiscard]] Status begin(const media::Image& image, std::span<float> out);

@@ -86,19 +86,18 @@ session::EngineOptions options_for(const json& entry) {
 
 // Reads a prompt, encodes what the session does not hold, and generates.
 Answer see(Seeing& seeing, const std::string& prompt, std::vector<media::Image> images, size_t n,
-           const std::function<bool()>& cancelled = nullptr) {
+           const std::function<bool()>& cancelled = nullptr, bool reuse = true) {
   Answer failed;
   auto tokens = seeing.pictures->read(prompt, std::move(images), {});
   failed.status = tokens.status();
   if (!tokens.ok()) return failed;
-  const int32_t kept = seeing.session->keep(*tokens);
-  failed.status = seeing.pictures->encode(kept, cancelled);
-  if (!failed.status.ok()) return failed;
   generate::Options options;
   options.sampling.temperature = 0;
   options.max_tokens = static_cast<int64_t>(n);
   options.ignore_eos = true;
-  options.media = seeing.pictures->media();
+  options.reuse_prefix = reuse;
+  failed.status = seeing.pictures->encode(*seeing.session, *tokens, &options, cancelled);
+  if (!failed.status.ok()) return failed;
   Answer out = answer(seeing, *tokens, options);
   const Status ended = seeing.pictures->end();
   if (out.status.ok()) out.status = ended;
@@ -195,6 +194,11 @@ TEST(Pictures, TurnsReuseWhatTheSessionHolds) {
     const Answer anew = see(fresh, second, images_of(entry), 4);
     EXPECT_EQ(anew.counts.cached, 0);
     EXPECT_EQ(two.tokens(), anew.tokens());
+    // Without reuse, all is computed again.
+    const Answer again = see(seeing, second, images_of(entry), 4, nullptr, /*reuse=*/false);
+    ASSERT_TRUE(again.status.ok()) << again.status.message();
+    EXPECT_EQ(again.counts.cached, 0);
+    EXPECT_EQ(again.tokens(), anew.tokens());
     // Another picture of the same size is not taken for the first.
     std::vector<media::Image> other = images_of(entry);
     other[0].row(0)[0] ^= 0x80;

@@ -57,6 +57,9 @@ describe('pictures', { skip: missing }, () => {
         // The session holds the pictures: nothing is encoded again, and nothing changes.
         const again = engine.generate(entry.prompt, options);
         assert.deepEqual(await tokensOf(again), entry.greedy, name);
+        const anew = engine.generate(entry.prompt, { ...options, cachePrompt: false });
+        assert.deepEqual(await tokensOf(anew), entry.greedy, name);
+        assert.equal((await anew.result).usage.cachedTokens, 0);
         await engine.dispose();
         n++;
       }

@@ -291,8 +291,6 @@ export interface PicturesBinding {
   open(options: PicturesOptions): boolean;
   /** After open() of the engine. */
   attach(): void;
-  /** The projector's type. */
-  type(): string;
   /** JSON of the tokens and bytes that a picture takes, or {"error": {code, message}}. */
   cost(width: number, height: number): string;
 
@@ -302,8 +300,8 @@ export interface PicturesBinding {
   add(): boolean;
   /** Tokens of the prompt, in which each <__media__> is the next picture. null: error(). */
   layout(prompt: Uint8Array, how: number): Int32Array | null;
-  /** Begins to encode what the selected slot does not hold. */
-  begin(): boolean;
+  /** Begins to encode what the selected slot does not hold; without `reuse`, everything. */
+  begin(reuse: boolean): boolean;
   /** Returns a Step. */
   step(): number;
   /** Address of the encoder's FillQueue; 0: there is nothing to encode. */

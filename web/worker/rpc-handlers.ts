@@ -236,7 +236,7 @@ export class RpcHandlers {
           spec.sequence < 0 ? tokens : undefined,
         );
         try {
-          await pictures?.encode(cancelFlag);
+          await pictures?.encode(spec.cachePrompt, cancelFlag);
           const result = await this.#running.answer(slot, tokens, spec, {
             cancelFlag,
             begun: () => {

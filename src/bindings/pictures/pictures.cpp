@@ -18,15 +18,14 @@ class PictureBinding {
   bool open(const val& options);
   // After open() of the engine.
   void attach() { pictures_->attach(*engine_.engine_); }
-  std::string type() const { return pictures_->projector().family->type; }
   std::string cost(unsigned width, unsigned height);
 
   // --- a prompt: idle engine, no reads of its weights pending
   unsigned room(unsigned width, unsigned height);
   bool add() { return checked(pictures_->add(std::move(image_))); }
   val layout(const val& bytes, unsigned how);
-  // Begins encoding the pictures behind the prefix that the selected slot holds.
-  bool begin();
+  // Begins encoding the pictures that the selected slot does not hold.
+  bool begin(bool reuse_prefix);
   int step();
   bool close_encoder() { return checked(pictures_->close_encoder()); }
   // Address of the encoder's FillQueue; 0: there is none.
@@ -95,9 +94,9 @@ val PictureBinding::layout(const val& bytes, unsigned how) {
   return copy_out(std::span<const Token>(tokens_));
 }
 
-bool PictureBinding::begin() {
+bool PictureBinding::begin(bool reuse_prefix) {
   engine_.drop_work();
-  if (!checked(pictures_->begin(engine_.session().keep(tokens_)))) return false;
+  if (!checked(pictures_->begin(engine_.session(), tokens_, reuse_prefix))) return false;
   engine_.media_ = pictures_->media();
   return true;
 }
@@ -135,7 +134,6 @@ EMSCRIPTEN_BINDINGS(sluice_pictures) {
       .function("header", &PictureBinding::header, emscripten::allow_raw_pointers())
       .function("open", &PictureBinding::open)
       .function("attach", &PictureBinding::attach)
-      .function("type", &PictureBinding::type)
       .function("cost", &PictureBinding::cost)
       .function("room", &PictureBinding::room)
       .function("add", &PictureBinding::add)

@@ -48,12 +48,12 @@ export class Prompts implements PicturePrompts {
     return tokens!;
   }
 
-  /** Encodes the pictures that the selected slot does not hold. */
-  async encode(flag: Cancellable): Promise<void> {
+  /** Encodes the pictures that the selected slot does not hold; without `reuse`, all. */
+  async encode(reuse: boolean, flag: Cancellable): Promise<void> {
     const { engine, running } = this.#host;
     const { pictures, memory, io } = engine;
     await running.quiet();
-    this.#check(pictures.begin());
+    this.#check(pictures.begin(reuse));
     const address = pictures.queue();
     if (!address) return;
     this.#queue = new QueueView(memory, address);

@@ -14,8 +14,8 @@ export interface PicturesModule {
 export interface PicturePrompts {
   /** Decodes the pictures of a prompt and returns its tokens. end() must follow. */
   layout(prompt: string | Int32Array, spec: LayoutSpec, flag: Cancellable): Promise<Int32Array>;
-  /** Encodes the pictures that the selected slot does not hold. */
-  encode(flag: Cancellable): Promise<void>;
+  /** Encodes the pictures that the selected slot does not hold; without `reuse`, all. */
+  encode(reuse: boolean, flag: Cancellable): Promise<void>;
   /** Forgets the prompt's pictures; the model gets their memory back. */
   end(): Promise<void>;
 }
