@@ -100,10 +100,7 @@ bool EngineBinding::fits(const val& tokens) {
   const size_t n = length_of(tokens);
   const int32_t n_ctx = engine_->plan().context.n_ctx;
   if (n <= static_cast<size_t>(n_ctx)) return true;
-  return fail(sluice::error(Code::kPromptTooLong,
-                            "the prompt has %zu tokens but the context holds %d: shorten it, or "
-                            "load with a larger context",
-                            n, n_ctx));
+  return fail(session::prompt_too_long(n, n_ctx));
 }
 
 }  // namespace sluice::bindings

@@ -88,7 +88,6 @@ class Chat {
   Status add_picture(const std::string& file);
   void print_stats() const;
   Status answer(const std::string& text);
-  [[nodiscard]] Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt);
   Status generate(const chat::Prompt& prompt, std::span<const session::Token> tokens);
   void print_header() const;
   void print_commands() const;
@@ -333,7 +332,8 @@ Status Chat::answer(const std::string& text) {
   Status status;
   const Result<chat::Prompt> prompt = template_->render(request);
   if (prompt.ok()) {
-    const auto tokens = tokens_of(*prompt);
+    const auto tokens = tokens_of(*prompt, speakers_.models.model->engine().tokenizer(),
+                                  pictures_.get(), options_.pictures);
     status = tokens.ok() ? generate(*prompt, *tokens) : tokens.status();
   } else {
     status = prompt.status();
@@ -348,14 +348,6 @@ Status Chat::answer(const std::string& text) {
   }
   signals_.clear();
   return explained(status);
-}
-
-Result<std::vector<session::Token>> Chat::tokens_of(const chat::Prompt& prompt) {
-  if (prompt.pictures.empty()) {
-    return chat::encode(speakers_.models.model->engine().tokenizer(), prompt);
-  }
-  return read_prompt(*pictures_, marked_text(prompt), prompt.pictures, options_.pictures,
-                     {.add_special = prompt.add_special, .literal_spans = true});
 }
 
 Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token> tokens) {

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "cli/atomic_file.h"
+#include "multimodal/pictures.h"
 
 namespace sluice::cli {
 namespace {
@@ -21,14 +22,9 @@ Status encode(MediaPrompt* prompt, native::LoadOptions* load, Encoded* out) {
   const Status status = encode_pictures(
       prompt, *load,
       [&](const media::Chunk& chunk, const media::Image& image, const std::vector<float>& rows) {
-        session::MediaInput input;
-        input.n_tokens = static_cast<int32_t>(chunk.n_tokens);
-        input.n_positions = static_cast<int32_t>(chunk.n_positions);
-        input.columns = chunk.grid ? static_cast<int32_t>(chunk.columns) : 0;
-        input.non_causal = chunk.non_causal;
         Hash64 hash;
         hash.add({image.row(0), static_cast<size_t>(image.size())});
-        input.hash = hash.value() ^ image.width;
+        const session::MediaInput input = multimodal::input_of(chunk, hash.value() ^ image.width);
         begins.push_back(out->rows.size());
         out->rows.insert(out->rows.end(), rows.begin(), rows.end());
         out->inputs.push_back(input);

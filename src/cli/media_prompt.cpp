@@ -6,24 +6,18 @@ namespace sluice::cli {
 namespace {
 
 Status read_images(const MediaOptions& options, MediaPrompt* out) {
-  Result<media::DecodeMode> mode = media::parse_decode_mode(options.image_decode);
-  if (!mode.ok()) return mode.status();
-  media::DecodeOptions decoding;
-  decoding.mode = *mode;
-  media::TokenLimits limits;
-  if (!options.image_tokens.empty()) {
-    Result<media::TokenLimits> given = media::parse_token_limits(options.image_tokens);
-    if (!given.ok()) return given.status();
-    limits = *given;
-  }
+  const Result<media::DecodeOptions> decoding = options.decoding();
+  if (!decoding.ok()) return decoding.status();
+  const Result<media::TokenLimits> limits = options.limits();
+  if (!limits.ok()) return limits.status();
   for (const std::string& path : options.images) {
     const auto named = [&path](const Status& status) {
       return error(status.code(), "%.256s: %s", path.c_str(), status.message().c_str());
     };
-    Result<media::Image> image = native::read_picture(path, decoding);
+    Result<media::Image> image = native::read_picture(path, *decoding);
     if (!image.ok()) return image.status();
     Result<media::PicturePlan> plan =
-        media::plan_image(out->projector, image->width, image->height, limits);
+        media::plan_image(out->projector, image->width, image->height, *limits);
     if (!plan.ok()) return named(plan.status());
     out->images.push_back(std::move(*image));
     out->plans.push_back(std::move(*plan));
@@ -55,11 +49,7 @@ void add_media(CLI::App& app, MediaOptions& options, bool required) {
       ->allow_extra_args(false);
   app.add_option("--audio", options.audio, "sound is not supported yet (default: none)")
       ->allow_extra_args(false);
-  app.add_option("--image-tokens", options.image_tokens,
-                 "MIN:MAX, the tokens of a picture (default: the projector's)");
-  app.add_option("--image-decode", options.image_decode,
-                 "reference (as llama.cpp reads files: without EXIF rotation, alpha dropped) or "
-                 "upright (as viewers show them) (default: reference)");
+  add_image_reading(app, options);
 }
 
 Result<MediaPrompt> read_media_prompt(const Common& common, const MediaOptions& options) {
@@ -88,20 +78,6 @@ Result<MediaPrompt> read_media_prompt(const Common& common, const MediaOptions& 
   return out;
 }
 
-namespace {
-
-// The output must fit the text model, whose width it has once, or several times with deepstack.
-Status check_width(const MediaPrompt& prompt, const vision::Encoder& encoder) {
-  const uint64_t n_embd = media::TextModel::from(prompt.model.header).n_embd;
-  if (n_embd == 0 || encoder.width() % n_embd == 0) return {};
-  return error(Code::kBadShape,
-               "the projector's tokens have %u values, but the model's embeddings have %llu: it "
-               "belongs to another model",
-               encoder.width(), static_cast<unsigned long long>(n_embd));
-}
-
-}  // namespace
-
 Status encode_pictures(MediaPrompt* prompt, const native::LoadOptions& load, const TakeRows& take) {
   vision::EncoderOptions encoding;
   encoding.memory_budget = load.engine.memory_budget;
@@ -111,7 +87,8 @@ Status encode_pictures(MediaPrompt* prompt, const native::LoadOptions& load, con
       prompt->projector_file.header, std::move(prompt->projector_file.sources), encoding,
       load.engine.n_threads);
   if (!encoder.ok()) return encoder.status();
-  SLUICE_RETURN_IF_ERROR(check_width(*prompt, (*encoder)->encoder()));
+  const uint64_t n_embd = media::TextModel::from(prompt->model.header).n_embd;
+  if (n_embd > 0) SLUICE_RETURN_IF_ERROR((*encoder)->encoder().check_fits(n_embd));
   std::vector<float> rows;
   std::vector<media::Image> inputs;  // of one picture
   uint32_t picture = UINT32_MAX;

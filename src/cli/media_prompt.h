@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/cli.h"
+#include "cli/pictures.h"
 #include "media/decode.h"
 #include "media/preprocess.h"
 #include "media/prompt.h"
@@ -13,11 +14,10 @@
 
 namespace sluice::cli {
 
-struct MediaOptions {
+struct MediaOptions : ImageReading {
+  MediaOptions() { image_decode = "reference"; }  // these commands compare with llama.cpp
   std::string projector, prompt_file;
   std::vector<std::string> images, audio;
-  std::string image_tokens;                // "64:1024"
-  std::string image_decode = "reference";  // these commands compare with llama.cpp
 };
 
 // Adds --projector, --prompt-file, --image, --audio, --image-tokens and --image-decode. The first

@@ -4,17 +4,26 @@
 
 namespace sluice::cli {
 
-Result<media::TokenLimits> PictureOptions::limits() const {
+Result<media::TokenLimits> ImageReading::limits() const {
   if (image_tokens.empty()) return media::TokenLimits{};
   return media::parse_token_limits(image_tokens);
 }
 
-Result<media::DecodeOptions> PictureOptions::decoding() const {
+Result<media::DecodeOptions> ImageReading::decoding() const {
   const Result<media::DecodeMode> mode = media::parse_decode_mode(image_decode);
   if (!mode.ok()) return mode.status();
   media::DecodeOptions out;
   out.mode = *mode;
   return out;
+}
+
+void add_image_reading(CLI::App& app, ImageReading& reading) {
+  app.add_option("--image-tokens", reading.image_tokens,
+                 "MIN:MAX, the tokens of a picture (default: the projector's)");
+  app.add_option("--image-decode", reading.image_decode,
+                 "upright (as viewers show files) or reference (as llama.cpp reads them: without "
+                 "EXIF rotation, alpha dropped) (default: " +
+                     reading.image_decode + ")");
 }
 
 void add_pictures(CLI::App& app, PictureOptions& options, bool with_images) {
@@ -28,11 +37,7 @@ void add_pictures(CLI::App& app, PictureOptions& options, bool with_images) {
            "<__media__> in the prompt is the next one, others come first (default: none)")
         ->allow_extra_args(false);
   }
-  app.add_option("--image-tokens", options.image_tokens,
-                 "MIN:MAX, the tokens of a picture (default: the projector's)");
-  app.add_option("--image-decode", options.image_decode,
-                 "upright (as viewers show files) or reference (as llama.cpp reads them: without "
-                 "EXIF rotation, alpha dropped) (default: upright)");
+  add_image_reading(app, options);
 }
 
 Status no_pictures() {
@@ -79,6 +84,15 @@ Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
     images.push_back(std::move(*image));
   }
   return pictures.read(prompt, std::move(images), encoding);
+}
+
+Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt,
+                                              const tokenizer::Tokenizer& tokenizer,
+                                              native::PictureFile* pictures,
+                                              const PictureOptions& options) {
+  if (prompt.pictures.empty()) return chat::encode(tokenizer, prompt);
+  return read_prompt(*pictures, marked_text(prompt), prompt.pictures, options,
+                     {.add_special = prompt.add_special, .literal_spans = true});
 }
 
 }  // namespace sluice::cli

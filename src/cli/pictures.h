@@ -12,14 +12,20 @@
 
 namespace sluice::cli {
 
-struct PictureOptions {
-  std::string projector;  // "": what lies beside the model; "off": none
-  std::vector<std::string> images;
+// How pictures are read.
+struct ImageReading {
   std::string image_tokens;  // "64:1024"
   std::string image_decode = "upright";
 
   [[nodiscard]] Result<media::TokenLimits> limits() const;
   [[nodiscard]] Result<media::DecodeOptions> decoding() const;
+};
+// Adds --image-tokens and --image-decode, whose default is the one that is set.
+void add_image_reading(CLI::App& app, ImageReading& reading);
+
+struct PictureOptions : ImageReading {
+  std::string projector;  // "": what lies beside the model; "off": none
+  std::vector<std::string> images;
 };
 // Adds --projector, --mmproj, --image-tokens and --image-decode; with_images: --image.
 void add_pictures(CLI::App& app, PictureOptions& options, bool with_images);
@@ -33,6 +39,12 @@ void add_pictures(CLI::App& app, PictureOptions& options, bool with_images);
 
 // The error of a picture for a model without projector.
 [[nodiscard]] Status no_pictures();
+
+// The tokens of a rendered prompt; `pictures` may be null if it has none. Errors: read_prompt's.
+[[nodiscard]] Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt,
+                                                            const tokenizer::Tokenizer& tokenizer,
+                                                            native::PictureFile* pictures,
+                                                            const PictureOptions& options);
 
 // Reads the files and makes the prompt's tokens. `prompt` has a mark for each.
 [[nodiscard]] Result<std::vector<session::Token>> read_prompt(

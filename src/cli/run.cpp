@@ -252,9 +252,7 @@ Result<std::vector<session::Token>> prompt_tokens(const tokenizer::Tokenizer& to
   generation.special = plan->show_control_tokens;
   generation.stop.insert(generation.stop.end(), prompt->stop.begin(), prompt->stop.end());
   reader->emplace(plan->reader(0));
-  if (pictures == nullptr) return chat::encode(tokenizer, *prompt);
-  return read_prompt(*pictures, marked_text(*prompt), prompt->pictures, options.pictures,
-                     {.add_special = prompt->add_special, .literal_spans = true});
+  return tokens_of(*prompt, tokenizer, pictures, options.pictures);
 }
 
 // Streams the output, or collects it for JSON.

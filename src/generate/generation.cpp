@@ -187,10 +187,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
 Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
   const int32_t n_ctx = session.engine().plan().context.n_ctx;
   if (prompt.size() > static_cast<size_t>(n_ctx)) {
-    return error(Code::kPromptTooLong,
-                 "the prompt has %zu tokens but the context holds %d: shorten it, or load with a "
-                 "larger context",
-                 prompt.size(), n_ctx);
+    return session::prompt_too_long(prompt.size(), n_ctx);
   }
   if (prompt.empty() || prompt.back() >= session::kMediaToken) {
     return error(Code::kInvalidArgument, "a prompt cannot end with a picture");

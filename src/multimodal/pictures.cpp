@@ -33,6 +33,16 @@ uint64_t bytes_of_rows(int64_t n_tokens, const vision::Encoder& encoder) {
 
 }  // namespace
 
+session::MediaInput input_of(const media::Chunk& chunk, uint64_t hash) {
+  session::MediaInput input;
+  input.n_tokens = static_cast<int32_t>(chunk.n_tokens);
+  input.n_positions = static_cast<int32_t>(chunk.n_positions);
+  input.columns = chunk.grid ? static_cast<int32_t>(chunk.columns) : 0;
+  input.non_causal = chunk.non_causal;
+  input.hash = hash;
+  return input;
+}
+
 Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
                                                  const media::TextModel& model,
                                                  const media::TokenLimits& limits,
@@ -49,14 +59,7 @@ Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
   ThreadPool pool(1);
   const auto encoder = out->open_encoder(&pool);
   if (!encoder.ok()) return encoder.status();
-  const uint32_t width = (*encoder)->width();
-  const uint64_t n_embd = out->model_.n_embd;
-  if (n_embd == 0 || width % n_embd != 0) {
-    return error(Code::kBadShape,
-                 "the projector's tokens have %u values, but the model's embeddings have %llu: it "
-                 "belongs to another model",
-                 width, static_cast<unsigned long long>(n_embd));
-  }
+  SLUICE_RETURN_IF_ERROR((*encoder)->check_fits(model.n_embd));
   return out;
 }
 
@@ -153,11 +156,7 @@ Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
     const size_t i = first[chunk.picture] + chunk.input;
     generate::Media& media = media_[i];
     media.first = static_cast<int32_t>(tokens.size());
-    media.input.n_tokens = static_cast<int32_t>(chunk.n_tokens);
-    media.input.n_positions = static_cast<int32_t>(chunk.n_positions);
-    media.input.columns = chunk.grid ? static_cast<int32_t>(chunk.columns) : 0;
-    media.input.non_causal = chunk.non_causal;
-    media.input.hash = inputs_[i].hash;
+    media.input = input_of(chunk, inputs_[i].hash);
     for (int32_t row = 0; row < media.input.n_tokens; ++row) {
       tokens.push_back(session::media_token(media.input.hash, row));
     }

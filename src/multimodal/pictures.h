@@ -24,6 +24,9 @@ namespace sluice::multimodal {
 
 using tokenizer::Token;
 
+// A picture's part of a prompt as a session takes it, without rows.
+[[nodiscard]] session::MediaInput input_of(const media::Chunk& chunk, uint64_t hash);
+
 class Pictures {
  public:
   // `projector` must outlive this object. Errors: media::read_projector's; Encoder::open's;

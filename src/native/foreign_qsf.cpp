@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/concat.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "hf/tokenizer.h"
@@ -19,20 +20,9 @@ constexpr uint32_t kNoToken = UINT32_MAX;
 constexpr uint8_t kTypeOfLayer = 0xff;
 constexpr uint8_t kTied = 0xff;  // in place of the output head
 constexpr uint64_t kPreamble = 16;
-constexpr uint64_t kCodes = 13;
 
 Status bad(const char* what) {
   return error(Code::kBadHeader, "the QSF file is invalid: %s", what);
-}
-
-// The inverse of qsf::tensor_code.
-std::string name_of(uint32_t code, uint32_t layer) {
-  constexpr const char* kNames[kCodes] = {
-      "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_output.weight",
-      "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "attn_norm.weight",
-      "ffn_norm.weight", "attn_q.bias",   "attn_k.bias",     "attn_v.bias",
-      "attn_output.bias"};
-  return "blk." + std::to_string(layer) + "." + kNames[code];
 }
 
 Status set_type(uint8_t code, Tensor* t) {
@@ -72,11 +62,11 @@ class Reader {
       name->resize(n);
       SLUICE_RETURN_IF_ERROR(read(*at, {reinterpret_cast<uint8_t*>(name->data()), name->size()}));
       *at += (n + 15) / 16 * 16;
-    } else if (kind >= kCodes) {
+    } else if (qsf::tensor_name(kind).empty()) {
       return error(Code::kUnsupportedType, "layer %u has a tensor of the unknown kind %u", layer,
                    kind);
     } else {
-      *name = name_of(kind, layer);
+      *name = concat({"blk.", std::to_string(layer), ".", qsf::tensor_name(kind)});
     }
     t->name = *name;
     const uint64_t rows = field<uint32_t>(head, 4), cols = field<uint32_t>(head, 8);

@@ -217,12 +217,18 @@ Result<gguf::ParseProgress> parse(std::span<uint8_t> prefix, uint64_t file_size,
   return gguf::ParseProgress{.done = true, .need_bytes = 0};
 }
 
+namespace {
+constexpr std::string_view kNames[] = {
+    "attn_q.weight", "attn_k.weight",   "attn_v.weight",    "attn_output.weight", "ffn_gate.weight",
+    "ffn_up.weight", "ffn_down.weight", "attn_norm.weight", "ffn_norm.weight",    "attn_q.bias",
+    "attn_k.bias",   "attn_v.bias",     "attn_output.bias"};
+}  // namespace
+
+std::string_view tensor_name(uint32_t code) {
+  return code < std::size(kNames) ? kNames[code] : std::string_view();
+}
+
 int32_t tensor_code(std::string_view name) {
-  constexpr std::string_view kNames[] = {
-      "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_output.weight",
-      "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "attn_norm.weight",
-      "ffn_norm.weight", "attn_q.bias",   "attn_k.bias",     "attn_v.bias",
-      "attn_output.bias"};
   if (!name.starts_with("blk.")) return -1;
   const size_t dot = name.find('.', 4);
   if (dot == std::string_view::npos) return -1;

@@ -77,5 +77,7 @@ struct Run {
 [[nodiscard]] uint64_t tensor_header_bytes(std::string_view name);
 // The format's code of a name such as "blk.7.attn_q.weight"; -1: none.
 [[nodiscard]] int32_t tensor_code(std::string_view name);
+// The name that a code stands for, without its layer, such as "attn_q.weight"; "": none.
+[[nodiscard]] std::string_view tensor_name(uint32_t code);
 
 }  // namespace sluice::qsf

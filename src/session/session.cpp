@@ -34,6 +34,13 @@ Status adapters_changed() {
                "the adapters have changed: the session must recompute its tokens first");
 }
 
+Status prompt_too_long(size_t n_tokens, int32_t n_ctx) {
+  return error(Code::kPromptTooLong,
+               "the prompt has %zu tokens but the context holds %d: shorten it, or load with a "
+               "larger context",
+               n_tokens, n_ctx);
+}
+
 // Checks whether `n_tokens` tokens can follow the first `kept` of the sequence.
 Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) const {
   const MemoryPlan& plan = engine_.plan();
@@ -47,11 +54,7 @@ Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) cons
   const int64_t room = plan.context.n_ctx - kept;
   if (static_cast<int64_t>(n_tokens) > room) {
     if (kept == 0 || n_tokens > 1) {
-      return error(Code::kPromptTooLong,
-                   "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
-                   "a larger context",
-                   static_cast<long long>(kept) + static_cast<long long>(n_tokens),
-                   plan.context.n_ctx);
+      return prompt_too_long(static_cast<size_t>(kept) + n_tokens, plan.context.n_ctx);
     }
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
                  plan.context.n_ctx, kept, n_tokens);

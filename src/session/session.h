@@ -34,6 +34,9 @@ struct PassStats {
   uint64_t blocked = 0;   // times step() waited for a unit
 };
 
+// The error of a prompt of so many tokens in a shorter context.
+[[nodiscard]] Status prompt_too_long(size_t n_tokens, int32_t n_ctx);
+
 class Batcher;
 
 class Session {

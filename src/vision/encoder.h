@@ -42,6 +42,10 @@ class Encoder {
   // Replaces EncoderOptions::memory_budget for the inputs that begin from now on.
   void set_memory_budget(uint64_t budget) { options_.memory_budget = budget; }
 
+  // Whether the output fits a text model, whose width it has once, or several times with deepstack.
+  // Errors: kBadShape.
+  [[nodiscard]] Status check_fits(uint64_t n_embd) const;
+
   // Begins an input; `image` and `out` (n_tokens x width) must outlive the last step. No request
   // may be pending. Errors: plan_for()'s, kInvalidArgument (`out` has another size), kOutOfMemory.
   [[nodiscard]] Status begin(const media::Image& image, std::span<float> out);
