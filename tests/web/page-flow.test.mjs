@@ -3,7 +3,6 @@
 // state, and pictures of them go to build/screenshots.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -11,9 +10,8 @@ import { longOnly } from '../extent.mjs';
 import { crossOrigin } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
-import { idle, inSettings, models, openSite, ready, say, shows } from './page-site.mjs';
+import { idle, inSettings, models, openSite, ready, say, shows, violations } from './page-site.mjs';
 
-const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const shots = join(root, 'build', 'screenshots');
 const desktop = { viewport: { width: 1360, height: 820 } };
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
@@ -47,15 +45,6 @@ after(async () => {
   await pages.close();
   await hub.close();
 });
-
-/** What axe finds wrong on the page as it is. */
-async function violations(page) {
-  if (!(await page.evaluate(() => 'axe' in window))) await page.addScriptTag({ path: axe });
-  const found = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-  return found.violations.map(
-    ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`,
-  );
-}
 
 for (const [name, options, runs] of [
   ['desktop-light', { ...desktop, colorScheme: 'light' }, true],

@@ -3,16 +3,14 @@
 // that takes none.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { smallTargets, tooWide, unnamed } from './page-checks.mjs';
-import { load, openSite, ready, say, shows } from './page-site.mjs';
+import { load, openSite, ready, say, shows, violations } from './page-site.mjs';
 
-const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const shots = join(root, 'build', 'screenshots');
 const vision = join(root, '..', 'shared', 'fixtures', 'vision');
 const picture = join(root, 'tests', 'data', 'pictures', 'rgb.jpg');
@@ -30,12 +28,6 @@ describe('pictures on the page', { skip: !existsSync(vision) && 'no ../shared/fi
     await pages?.close();
     await files?.close();
   });
-
-  async function violations(page) {
-    if (!(await page.evaluate(() => 'axe' in window))) await page.addScriptTag({ path: axe });
-    const found = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    return found.violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html)}`);
-  }
 
   async function loadSeeing(page) {
     const fill = () =>

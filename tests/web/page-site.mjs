@@ -2,6 +2,7 @@
 // or over the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the
 // test.
 import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -10,6 +11,7 @@ import { eventually } from './eventually.mjs';
 import { root } from './helpers.mjs';
 
 export const models = join(root, 'examples', 'models');
+const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const stand = join(root, 'tests', 'web', 'page-engine');
 
 /**
@@ -79,6 +81,15 @@ export async function shows(page, selector, pattern, attribute = null) {
 export const ready = (page) =>
   page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
 export const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
+
+/** What axe finds wrong on the page as it is. */
+export async function violations(page) {
+  if (!(await page.evaluate(() => 'axe' in window))) await page.addScriptTag({ path: axe });
+  const found = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+  return found.violations.map(
+    ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`,
+  );
+}
 
 /** Presses Load, for pages whose address field is filled in. */
 export async function load(page) {

@@ -88,6 +88,7 @@ export async function loadSpec(
   const cache = cacheMode(options.cache ?? 'default');
   const sources = await sourcesOf(options, [source, draft, projector]);
   const model = await (sources ? sources.model(source) : sourceSpec(source));
+  const specOf = (other: ModelSource) => (sources ? sources.spec(other) : sourceSpec(other));
   const spec: LoadSpec = {
     source: model,
     io: { cache, cacheDir: options.cacheDir, tuning: options.tuning },
@@ -117,12 +118,12 @@ export async function loadSpec(
     },
     memoryBudget: byteCount('memoryBudget', options.memoryBudget),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
-    draftSource: draft ? await (sources ? sources.spec(draft) : sourceSpec(draft)) : undefined,
+    draftSource: draft ? await specOf(draft) : undefined,
     projectorSource: !projector
       ? undefined
       : projector === true
         ? await sources!.beside(source, model)
-        : await (sources ?? { spec: sourceSpec }).spec(projector),
+        : await specOf(projector),
     imageTokens: {
       minTokens: count('imageTokens.min', options.imageTokens?.min),
       maxTokens: count('imageTokens.max', options.imageTokens?.max),

@@ -71,7 +71,10 @@ function requestText(
   };
   const members = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${JSON.stringify(name)}:${jsonText(name, value, images)}`);
+    .map(
+      ([name, value]) =>
+        `${JSON.stringify(name)}:${jsonText(name, value, name === 'messages' ? images : undefined)}`,
+    );
   return `{${members.join()}}`;
 }
 

@@ -111,22 +111,21 @@ export function engineOptions(values: Values): EngineOptions {
   };
 }
 
-export function readBytes(path: string): Uint8Array {
-  try {
-    return fs.readFileSync(path);
-  } catch (cause) {
-    throw new SluiceError('NOT_FOUND', `cannot read "${path}": there is no such file`, { cause });
-  }
-}
-
 export function readText(path: string): string {
   if (path === '-' && process.stdin.isTTY)
     process.stderr.write('sluice: reading the text from this terminal; Ctrl-D ends it\n');
+  return readBytes(path === '-' ? 0 : path).toString('utf8');
+}
+
+/** The bytes of a file, or of an open one. */
+export function readBytes(path: string | number): Buffer {
   try {
-    return fs.readFileSync(path === '-' ? 0 : path, 'utf8');
+    return fs.readFileSync(path);
   } catch (error) {
     const folder = (error as NodeJS.ErrnoException).code === 'EISDIR';
     const why = folder ? 'it is a directory' : 'there is no such file';
-    throw new SluiceError('NOT_FOUND', `cannot read "${path}": ${why}`, { cause: error });
+    throw new SluiceError('NOT_FOUND', `cannot read "${path === 0 ? '-' : path}": ${why}`, {
+      cause: error,
+    });
   }
 }

@@ -1,5 +1,5 @@
 // A request of chat.wasm and its response (exchange.cpp), and the hooks by which the two binaries
-// differ: chat.wasm has OpenAI's endpoints for pages (page_endpoints.cpp), and chat-server.wasm all
+// differ: chat.wasm serves the endpoints that pages call (page_endpoints.cpp), chat-server.wasm all
 // that servers have (server_endpoints.cpp).
 #pragma once
 

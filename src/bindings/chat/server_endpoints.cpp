@@ -134,6 +134,7 @@ SLUICE_EXPORT void show_page(Exchange* of, const Formats* formats, const Bytes* 
   model.n_head_kv = number("kvHeads");
   model.completes = flag("generates");
   model.embeds = flag("embeds");
+  model.sees = json_member(info, "modalities").value_or("").find("\"image\"") != info.npos;
   const std::string for_tools = text("toolTemplate");
   endpoints::find_abilities(infill_tokens(*formats).usable(),
                             for_tools.empty() ? model.chat_template : for_tools, &model);

@@ -1,0 +1,59 @@
+// Pictures in requests to Node's server: the tokens of the reference through data URLs, what it says
+// about the model, and that it fetches nothing.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+process.env.SLUICE_SERVE = 'node';
+const { Server } = await import('./server.mjs');
+
+const folder = inRoot('..', 'shared', 'fixtures', 'vision');
+const skip = !existsSync(folder) && `no ${folder}`;
+const model = `${folder}/qwen2.5vl.gguf`;
+const entry = skip
+  ? null
+  : JSON.parse(readFileSync(`${folder}/manifest.json`)).find(({ name }) => name === 'qwen2.5vl')
+      .cases[0];
+
+let server;
+before(async () => {
+  if (!skip)
+    server = await Server.startWith(model, '--projector', `${folder}/qwen2.5vl.mmproj.gguf`);
+});
+after(() => server?.stop());
+
+const look = (url) => [
+  {
+    role: 'user',
+    content: [
+      { type: 'text', text: 'look ' },
+      { type: 'image_url', image_url: { url } },
+      { type: 'text', text: ' what is it' },
+    ],
+  },
+];
+
+test('a picture in a request gives the tokens of the reference', { skip }, async () => {
+  const { content } = await server.json('/detokenize', { tokens: entry.greedy });
+  const url = `data:image/png;base64,${readFileSync(`${folder}/media/wide.png`).toString('base64')}`;
+  const ask = { messages: look(url), temperature: 0, max_tokens: 16, ignore_eos: true };
+  for (const cachePrompt of [true, true, false]) {
+    const { choices, usage } = await server.json('/v1/chat/completions', {
+      ...ask,
+      cache_prompt: cachePrompt,
+    });
+    assert.equal(choices[0].message.content, content);
+    assert.equal(usage.prompt_tokens, 41);
+  }
+});
+
+test('the server says that the model takes pictures, and fetches none', { skip }, async () => {
+  const props = await (await fetch(`${server.url}/props`)).json();
+  assert.deepEqual(props.modalities, { vision: true, audio: false });
+  for (const url of [`${server.url}/x.png`, 'https://example.invalid/x.png', 'sluice-image:0']) {
+    const { error } = await server.json('/v1/chat/completions', { messages: look(url) });
+    assert.equal(error.code, 'NOT_SUPPORTED');
+    assert.match(error.message, /must be data: URLs/);
+  }
+});
