@@ -170,7 +170,7 @@ test('the fill queue has the layout of its C++ header', () => {
 });
 
 test('unit states have the same numbers in the binding and in TypeScript', () => {
-  const names = find('web/api/engine.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/)
+  const names = find('web/api/weight-units.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/)
     .split(', ')
     .map((name) => name.slice(1, -1));
   const code = find(embind.units, /::unit_states\(\) \{([^]*?)\n\}/);

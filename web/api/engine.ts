@@ -1,19 +1,16 @@
-// The public Engine: one loaded model in its own worker. It keeps the last snapshot that the worker
-// sent, so that stats(), memory() and weightUnits() return immediately. Everything else is a call
-// to the worker.
+// The public Engine: one loaded model in its own worker (engine-worker.ts). stats(), memory() and
+// weightUnits() return immediately what the worker last sent. Everything else is a call to the
+// worker.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedChat } from '../chat/engine.js';
 import type { ChatCompletionParams } from '../chat/openai.js';
 import { chatModule } from '../chat/prompt.js';
-import { persistOnce, StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../protocol/calls.js';
 import {
   abortable,
-  deserializeError,
   invalid,
   onlyKnown,
-  SluiceError,
   throwIfAborted,
   type CallOptions,
 } from '../protocol/errors.js';
@@ -24,77 +21,37 @@ import type {
   ModelSource,
   TokenizeOptions,
 } from '../protocol/options.js';
-import type {
-  EmbedSpec,
-  EmbedTexts,
-  GenerateSpec,
-  LoadSpec,
-  Snapshot,
-  WorkerEvent,
-} from '../protocol/messages.js';
+import type { EmbedSpec, EmbedTexts, GenerateSpec } from '../protocol/messages.js';
 import { unmarked } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
-import { Turns } from '../protocol/turns.js';
 import type {
   EngineStats,
   MemoryReport,
   ModelInfo,
-  GeneratedToken,
   ImageCost,
   SavedState,
-  UnitState,
 } from '../protocol/types.js';
+import type { GenerationPlace } from './active-calls.js';
 import type { EmbedOptions, RerankOptions, RerankResult } from './embedding.js';
 import { embedCalls, Embeddings } from './embeddings.js';
 import type { EmbedCalls } from './embed.js';
-import { begun, Generation } from './generation.js';
+import type { EngineWorker } from './engine-worker.js';
+import { begun, type Generation } from './generation.js';
 import { imageSpecs } from './images.js';
-import { WorkerClient } from './worker-client.js';
-import {
-  adapterSpecs,
-  checkLoad,
-  byteCount,
-  count,
-  generateSpec,
-  loadSpec,
-  sourceSpec,
-  tokenIds,
-  tokenizeSpec,
-} from './options.js';
+import { openWorker } from './load.js';
+import { modelCache } from './store.js';
+import { adapterSpecs, byteCount, count, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
 import { checkSaved, kPromptOptions, Session, type SessionOptions } from './session.js';
-import { startWorker } from './start.js';
-
-/** State of one weight unit: a part of the model that is loaded and evicted as a whole. */
-export interface WeightUnit {
-  /** Number of the unit, in the order of computation. */
-  unit: number;
-  /** Whether it is in memory. */
-  state: UnitState;
-  /** The forward pass is computing with it. */
-  computing: boolean;
-}
-
-const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-pending'];
-
-/** Resolves when engines whose loading was aborted have closed their files. */
-let leaving: Promise<unknown> = Promise.resolve();
-
-const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was disposed of.');
+import { weightUnits, type WeightUnit } from './weight-units.js';
 
 /** A loaded model, in its own worker. Create it with Engine.load; end it with dispose(). */
 export class Engine {
   /** Models cached in the browser's storage (Node: in the cache directory). */
-  static readonly modelCache = new StoreManager(
-    (cacheDir) => platform().storeBackend?.(cacheDir),
-    (address) => {
-      const spec = /^hf:/i.test(`${address}`) ? null : sourceSpec(address);
-      return spec?.kind === 'url' ? spec.url : `${address}`;
-    },
-  );
+  static readonly modelCache = modelCache;
 
   /** Metadata of the model and its memory plan. */
-  readonly info!: ModelInfo;
+  readonly info: ModelInfo;
   /**
    * Resolves when the complete file is in the model cache (immediately if nothing is cached).
    * Rejects if it cannot be cached, for example with QUOTA.
@@ -106,8 +63,9 @@ export class Engine {
    * ```
    */
   get downloaded(): Promise<void> {
-    platform().keepAlive?.(this.#downloaded);
-    return this.#downloaded;
+    const { downloaded } = this.#worker;
+    platform().keepAlive?.(downloaded);
+    return downloaded;
   }
   /** OpenAI-compatible chat completions: engine.chat.completions.create(). */
   readonly chat = { completions: new ChatCompletions(this) };
@@ -116,35 +74,11 @@ export class Engine {
   /** OpenAI-compatible embeddings: engine.embeddings.create(). */
   readonly embeddings = new Embeddings(this);
   #renderer: Promise<Prompts> | null = null;
-  /** The worker that has the model, and the one that is about to replace it. */
-  #link: WorkerClient;
-  #next: WorkerClient | null = null;
-  #spec!: LoadSpec;
-  /** Ends the requests that this thread makes for the worker. */
-  #close: (() => void) | undefined;
-  /** Keeps the module alive, so that V8 does not compile the same bytes again for other engines. */
-  #module!: WebAssembly.Module;
-  /** Calls, and changes of budget and adapters, in order. */
-  readonly #turns = new Turns();
-  /** Last snapshot of the worker. Set once load() has resolved. */
-  #snapshot!: Snapshot;
-  readonly #generations = new Map<
-    number,
-    { generation: Generation; heard: (pieces: GeneratedToken[]) => void }
-  >();
-  readonly #embedded = new Map<number, (done: number) => void>();
-  #nextGeneration = 1;
-  #disposing: Promise<void> | null = null;
-  #stored = false;
-  readonly #downloaded: Promise<void>;
-  #onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
-  readonly #options: InspectOptions;
+  readonly #worker: EngineWorker;
 
-  private constructor(options: InspectOptions) {
-    this.#options = options;
-    this.#downloaded = new Promise((resolve, reject) => (this.#onDownloaded = { resolve, reject }));
-    this.#downloaded.catch(() => {});
-    this.#link = this.#connect();
+  private constructor(worker: EngineWorker, info: ModelInfo) {
+    this.#worker = worker;
+    this.info = info;
   }
 
   /**
@@ -168,20 +102,17 @@ export class Engine {
     options = snapshot(options);
     const { gpuMinBatch: gpuMinBatch = 1, gpuLayers } =
       (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
-    const [engine, loaded] = await Engine.#open(
-      (rpc, spec) =>
-        rpc.call(
-          'load',
-          Object.assign(spec, { gpuMinBatch, gpuLayers: gpuLayers ?? spec.gpuLayers }),
-          false,
-        ),
+    const [worker, loaded] = await openWorker(
+      (worker, spec) => {
+        Object.assign(spec, { gpuMinBatch, gpuLayers: gpuLayers ?? spec.gpuLayers });
+        return worker.ask('load', spec, false);
+      },
       source,
       options,
     );
-    engine.#snapshot ??= loaded.snapshot;
-    engine.#module = loaded.module;
-    (engine as { info: ModelInfo }).info = loaded.info;
-    return engine;
+    worker.snapshot ??= loaded.snapshot;
+    worker.module = loaded.module;
+    return new Engine(worker, loaded.info);
   }
 
   /**
@@ -196,54 +127,13 @@ export class Engine {
    * ```
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
-    const [engine, info] = await Engine.#open(
-      (rpc, spec) => rpc.call('inspect', spec),
+    const [worker, info] = await openWorker(
+      (worker, spec) => worker.ask('inspect', spec),
       source,
       options,
     );
-    await engine.dispose();
+    await worker.dispose();
     return info;
-  }
-
-  /**
-   * Starts a worker that opens a model. On failure its files are closed before this rejects; on
-   * abort it rejects immediately, and the next load waits until they are closed.
-   */
-  static async #open<T>(
-    ask: (rpc: WorkerClient['rpc'], spec: LoadSpec) => Promise<T>,
-    source: ModelSource,
-    options: InspectOptions,
-    full?: boolean,
-  ): Promise<[Engine, T]> {
-    source = snapshot(source);
-    options = snapshot(options);
-    checkLoad(options);
-    const { signal } = options;
-    const deleted = Engine.modelCache.turns.call(async () => {}); // what was called before
-    const [spec, close] = await loadSpec(source, options);
-    spec.wasm.full ||= full;
-    const engine = new Engine(options);
-    engine.#spec = spec;
-    engine.#close = close;
-    try {
-      return [
-        engine,
-        await abortable({ signal }, async () => {
-          await leaving;
-          await deleted;
-          return ask(engine.#link.rpc, spec);
-        }),
-      ];
-    } catch (error) {
-      const over = engine.dispose();
-      if (signal?.aborted) leaving = Promise.all([leaving, over]);
-      else await over;
-      // The full engine: few files need it.
-      const another = !(spec.wasm.full || spec.wasm.url || spec.wasm.binary);
-      if (another && (error as SluiceError).code === 'NOT_IN_BUILD')
-        return Engine.#open(ask, source, options, true);
-      throw error;
-    }
   }
 
   /**
@@ -258,7 +148,7 @@ export class Engine {
    * ```
    */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
-    const taken = this.#turns.waits ? snapshot(prompt) : prompt;
+    const taken = this.waits ? snapshot(prompt) : prompt;
     return begun(options, (own) => this.start(() => taken, own));
   }
 
@@ -272,16 +162,8 @@ export class Engine {
     options: GenerateOptions,
     extra?: Partial<GenerateSpec>,
   ): Generation {
-    return begun(options, (own) =>
-      this.start(
-        () => prompt,
-        own,
-        -1,
-        undefined,
-        (run) => this.#turns.add(run()),
-        extra,
-      ),
-    );
+    const queue = (run: () => Promise<void>) => this.#worker.turns.add(run());
+    return begun(options, (own) => this.start(() => prompt, own, { sequence: -1, queue, extra }));
   }
 
   /**
@@ -325,39 +207,13 @@ export class Engine {
 
   /** @internal Loads the code of embeddings and runs `work` with it, in a turn. */
   embedding<T>({ signal }: CallOptions, work: (calls: EmbedCalls) => Promise<T>): Promise<T> {
-    return this.#stoppable(
-      signal,
-      async (id) => {
-        const run = (texts: EmbedTexts, spec: EmbedSpec, onProgress: (done: number) => void) => {
-          throwIfAborted(signal);
-          this.#embedded.set(id, onProgress);
-          return this.ask('embed', id, texts, spec);
-        };
-        return work(await embedCalls(this.info, run));
-      },
-      (id) => this.#embedded.delete(id),
-    );
-  }
-
-  /** A call with a number, which the worker stops when the signal aborts. */
-  #stoppable<T>(
-    signal: AbortSignal | undefined,
-    work: (id: number) => Promise<T>,
-    over: (id: number) => void = () => {},
-  ): Promise<T> {
-    const id = this.#nextGeneration++;
-    const cancel = (): void => void this.ask('cancel', id).catch(() => {});
-    return abortable({ signal }, async () => {
-      signal?.addEventListener('abort', cancel);
-      try {
-        return await this.turn(async () => {
-          throwIfAborted(signal);
-          return work(id);
-        });
-      } finally {
-        signal?.removeEventListener('abort', cancel);
-        over(id);
-      }
+    return this.#worker.calls.embed(signal, async (id, on) => {
+      const run = (texts: EmbedTexts, spec: EmbedSpec, onProgress: (done: number) => void) => {
+        throwIfAborted(signal);
+        on(onProgress);
+        return this.ask('embed', id, texts, spec);
+      };
+      return work(await embedCalls(this.info, run));
     });
   }
 
@@ -412,7 +268,7 @@ export class Engine {
       ({ PromptRenderer }) =>
         new PromptRenderer(
           this.info,
-          this.#options.onProgress,
+          this.#worker.options.onProgress,
           () => this.ask('controlTokens'),
           platform().readFile,
         ),
@@ -425,65 +281,26 @@ export class Engine {
 
   /** @internal */
   get structuredOutput(): boolean {
-    return this.#spec.engine.structuredOutput !== false;
+    return this.#worker.spec.engine.structuredOutput !== false;
   }
 
   /** @internal Queues a generation on a sequence. It starts when `prompt` has resolved. */
   start(
     prompt: () => string | ArrayLike<number> | Promise<Int32Array | string>,
     options: GenerateOptions,
-    sequence = 0,
-    heard: (pieces: GeneratedToken[]) => void = () => {},
-    queue = (run: () => Promise<void>): Promise<void> => this.turn(run),
-    extra?: Partial<GenerateSpec>,
-    read?: (tokens: Int32Array) => void,
+    place?: GenerationPlace,
   ): Generation {
-    const { signal } = options;
-    const id = this.#nextGeneration++;
-    let sent = false;
-    let cancelled = false;
-    const cancel = (): void => {
-      cancelled = true;
-      if (sent) this.ask('cancel', id).catch(() => {});
-    };
-    const generation = new Generation({ cancel }, signal);
-    this.#generations.set(id, { generation, heard });
-    const run = async (): Promise<void> => {
-      try {
-        throwIfAborted(signal);
-        // Awaits only promises, so that generations start in the order of the calls.
-        const input = prompt();
-        const spec = generateSpec(
-          input instanceof Promise ? await input : input,
-          options,
-          this.info.vocabSize,
-          sequence,
-        );
-        if (options.images) spec.images = await imageSpecs(options.images);
-        throwIfAborted(signal);
-        const ending = this.ask('generate', id, { ...spec, ...extra });
-        sent = true;
-        if (cancelled) cancel();
-        const { read: tokens, ...result } = await ending;
-        if (tokens) read?.(tokens);
-        generation.finish(result);
-      } catch (error) {
-        generation.fail(error);
-      }
-      this.#generations.delete(id);
-    };
-    queue(run).catch((error) => generation.fail(error));
-    return generation;
+    return this.#worker.calls.generate(prompt, options, this.info.vocabSize, place);
   }
 
   /** @internal Whether a turn that begins now has to wait. */
   get waits(): boolean {
-    return this.#turns.waits;
+    return this.#worker.turns.waits;
   }
 
   /** @internal Runs `work` after earlier changes and before later ones. It calls ask(). */
   turn<T>(work: () => Promise<T>): Promise<T> {
-    return this.#turns.call(work);
+    return this.#worker.turns.call(work);
   }
 
   /** @internal A call to the worker that has the model, in a turn. */
@@ -491,7 +308,7 @@ export class Engine {
     method: Name,
     ...args: Parameters<EngineCalls[Name]>
   ): Promise<ReturnType<EngineCalls[Name]>> {
-    return this.#link.rpc.call(method, ...args);
+    return this.#worker.ask(method, ...args);
   }
 
   /** @internal A call to the worker in a turn of its own. */
@@ -499,7 +316,7 @@ export class Engine {
     method: Name,
     ...args: Parameters<EngineCalls[Name]>
   ): Promise<ReturnType<EngineCalls[Name]>> {
-    const taken = this.#turns.waits ? snapshot(args) : args;
+    const taken = this.waits ? snapshot(args) : args;
     return this.turn(() => this.ask(method, ...taken));
   }
 
@@ -574,7 +391,7 @@ export class Engine {
       const given = decoderTokens
         ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)])
         : ids(tokens);
-      return this.#stoppable(call.signal, (id) => this.ask('logits', id, given));
+      return this.#worker.calls.stoppable(call.signal, (id) => this.ask('logits', id, given));
     });
   }
 
@@ -603,7 +420,7 @@ export class Engine {
    * ```
    */
   stats(): EngineStats {
-    return { ...this.#snapshot.stats };
+    return { ...this.#worker.snapshot.stats };
   }
 
   /**
@@ -616,7 +433,7 @@ export class Engine {
    * ```
    */
   memory(): MemoryReport {
-    return { ...this.#snapshot.memory };
+    return { ...this.#worker.snapshot.memory };
   }
 
   /**
@@ -630,11 +447,7 @@ export class Engine {
    * ```
    */
   weightUnits(): WeightUnit[] {
-    return Array.from(this.#snapshot.units, (byte, unit) => ({
-      unit,
-      state: kUnitStates[byte & 15] ?? 'absent',
-      computing: byte >= 16,
-    }));
+    return weightUnits(this.#worker.snapshot.units);
   }
 
   /**
@@ -653,8 +466,9 @@ export class Engine {
       const memoryBudget = byteCount('memoryBudget', bytes ?? NaN);
       const { signal } = options ?? {};
       // The files are closed for a moment, in which no deletion may begin.
-      const move = () => Engine.modelCache.turns.call(() => this.#move(memoryBudget, signal));
-      return this.#turns.change(move, signal);
+      const moved = (info: ModelInfo) => void ((this as { info: ModelInfo }).info = info);
+      const move = () => this.#worker.move(memoryBudget, signal, this.info, moved);
+      return this.#worker.turns.change(() => modelCache.turns.call(move), signal);
     });
   }
 
@@ -672,63 +486,18 @@ export class Engine {
    */
   setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
-      const files = adapterSpecs(snapshot(lora), this.#options); // read beside other changes
+      const worker = this.#worker;
+      const files = adapterSpecs(snapshot(lora), worker.options); // read beside other changes
       files.catch(() => {});
       const { signal } = options ?? {};
-      return this.#turns.change(async () => {
-        const { lora: before } = this.#spec;
+      return worker.turns.change(async () => {
+        const { lora: before } = worker.spec;
         const specs = await abortable({ signal }, () => files);
         await this.ask('setAdapters', specs);
         if (signal?.aborted) await this.ask('setAdapters', before);
-        else this.#spec = { ...this.#spec, lora: specs };
+        else worker.spec = { ...worker.spec, lora: specs };
       }, signal);
     });
-  }
-
-  async #move(memoryBudget: number, signal: AbortSignal | undefined): Promise<void> {
-    const link = this.#link;
-    const spec = this.#spec;
-    const { cache } = spec.io;
-    const left = await link.rpc.call('release');
-    const { bytesCached, bytesTotal } = this.#snapshot.stats;
-    const { plan } = this.info;
-    try {
-      if (this.#disposing) throw disposed();
-      const next = (this.#next = this.#connect());
-      const moved: LoadSpec = {
-        ...spec,
-        memoryBudget,
-        device: spec.device === 'wasm' ? spec.device : 'auto', // a GPU may be lost by now
-        gpuKernels: this.#snapshot.stats.gpuKernels, // a new measurement could choose others
-        engine: {
-          ...spec.engine,
-          contextLength: plan.contextLength,
-          contextFrom: plan.contextFrom,
-          kvType: plan.kvType,
-          kvCapacity: (spec.engine.kvPolicy ?? 'full') !== 'full' ? plan.kvCapacity : 0,
-        },
-        wasm: { ...spec.wasm, module: this.#module },
-        // A complete file needs no network, and a file that was just reloaded is up to date.
-        io: {
-          ...spec.io,
-          cache: bytesCached === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache,
-        },
-      };
-      const { info } = await abortable({ signal }, () => next.rpc.call('load', moved, true));
-      if (info.bytes !== this.info.bytes || info.name !== this.info.name)
-        throw new SluiceError('SOURCE_CHANGED', 'The model has changed; load it again.');
-      (this as { info: ModelInfo }).info = info;
-      this.#link = next;
-    } catch (error) {
-      await this.#next?.end(error);
-      await link.rpc.call('resume').catch(() => {}); // if it fails, the next call retries
-      throw error;
-    } finally {
-      this.#next = null;
-    }
-    // Ends the old worker before the new one reads weights, so that only one budget is filled.
-    await link.end(new SluiceError('WORKER_LOST', 'The engine has moved to another worker.'), true);
-    this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
   }
 
   /**
@@ -776,8 +545,7 @@ export class Engine {
    * ```
    */
   dispose(): Promise<void> {
-    this.#disposing ??= this.#shutDown();
-    return this.#disposing;
+    return this.#worker.dispose();
   }
 
   /**
@@ -791,59 +559,5 @@ export class Engine {
    */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
-  }
-
-  async #shutDown(): Promise<void> {
-    const gone = disposed();
-    this.#onGone(gone);
-    await Promise.all([this.#next?.end(gone), this.#link.end(gone)]);
-  }
-
-  #connect(): WorkerClient {
-    const link: WorkerClient = new WorkerClient(
-      () => startWorker(this.#options.workerUrl, this.#options.tuning?.greetMs),
-      (event) => this.#onEvent(event),
-      (error) => {
-        if (link === this.#link) this.#onGone(error);
-      },
-    );
-    return link;
-  }
-
-  #onEvent(message: WorkerEvent): void {
-    switch (message.event) {
-      case 'snapshot':
-        this.#snapshot = message.snapshot;
-        break;
-      case 'embedded':
-        this.#embedded.get(message.call)?.(message.done);
-        break;
-      case 'piece': {
-        const { generation, heard } = this.#generations.get(message.generation) ?? {};
-        try {
-          heard?.(message.pieces);
-          generation?.receive(message.pieces);
-        } catch (error) {
-          generation?.fail(error);
-        }
-        break;
-      }
-      case 'downloaded':
-        this.#stored = !message.error;
-        if (message.error) this.#onDownloaded.reject(deserializeError(message.error));
-        else this.#onDownloaded.resolve();
-        break;
-      case 'progress':
-        if (message.progress.phase === 'cached') persistOnce();
-        this.#options.onProgress?.(message.progress);
-        break;
-    }
-  }
-
-  #onGone(error: unknown): void {
-    this.#close?.();
-    this.#onDownloaded.reject(error);
-    this.#turns.end(error);
-    for (const { generation } of this.#generations.values()) generation.fail(error);
   }
 }

@@ -1,6 +1,7 @@
 // All public names of the package. The entries for browsers and Node re-export them.
 
-export { Engine, type WeightUnit } from './engine.js';
+export { Engine } from './engine.js';
+export type { WeightUnit } from './weight-units.js';
 export type {
   ApproximateOptions,
   EngineOptions,

@@ -23,6 +23,7 @@ import { afterUnmarked, unmarked, withoutMarks } from '../protocol/literal-spans
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
 import type { GeneratedToken, GenerationResult, SavedState } from '../protocol/types.js';
+import type { GenerationPlace } from './active-calls.js';
 import { begun, Generation } from './generation.js';
 import { isText, tokenizeSpec } from './options.js';
 
@@ -33,11 +34,7 @@ export interface SessionEngine {
   start(
     prompt: () => Promise<Int32Array | string>,
     options: GenerateOptions,
-    sequence: number,
-    heard: (pieces: GeneratedToken[]) => void,
-    queue?: undefined,
-    extra?: undefined,
-    read?: (tokens: Int32Array) => void,
+    place: GenerationPlace,
   ): Generation;
   readonly waits: boolean;
   /** Runs `work`, which calls ask(), after earlier changes of the engine and before later ones. */
@@ -382,18 +379,14 @@ export class Session {
       this.#mustLive(); // after dispose() the worker would never delete the sequence
       return tokens;
     };
-    const generation = this.#engine.start(
-      input,
-      options,
-      this.#sequence,
-      (pieces) => {
+    const generation = this.#engine.start(input, options, {
+      sequence: this.#sequence,
+      heard: (pieces) => {
         pieces.forEach(heard);
         generated.push(...pieces);
       },
-      undefined,
-      undefined,
-      (read) => (tokens = read),
-    );
+      read: (read) => (tokens = read),
+    });
     generation.result
       .then(
         (result) => {
