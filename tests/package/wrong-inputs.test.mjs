@@ -96,6 +96,7 @@ const tables = {
       wrong,
       'a context of 1000000000 positions is not between 1 and 16777216',
     ],
+    [loadWith({ threads: 1000 }), wrong, 'threads must be at most 64.'],
     [
       loadWith({ kvType: 'q5' }),
       wrong,

@@ -75,6 +75,8 @@ export async function loadSpec(
   } = options;
   onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
   const { skipLayersRatio, headClusters } = approximate;
+  const threads = count('threads', options.threads);
+  if (threads > kMaxThreads) invalid(`threads must be at most ${kMaxThreads}.`);
   const draft = draftOf(options);
   const { projector } = options;
   const device =
@@ -117,7 +119,7 @@ export async function loadSpec(
       parallel,
     },
     memoryBudget: byteCount('memoryBudget', options.memoryBudget),
-    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMaxThreads),
+    threads: nestedInFirefox ? 1 : threads,
     draftSource: draft ? await specOf(draft) : undefined,
     projectorSource: !projector
       ? undefined
