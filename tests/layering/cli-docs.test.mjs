@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
+import { optionsOf, spellingsOf } from '../../web/scripts/def.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
 const read = (path) => readFileSync(inRoot(path), 'utf8');
@@ -18,15 +19,13 @@ const all = (texts, pattern) =>
 /** Options of the native program and of `npx sluice-llm`. */
 const native = [
   ...all(sources, /add_(?:option|flag)\(\s*"([^"]+)"/g),
-  ...all([read('src/options/options.def')], /", "(-[^"]+)",\s*Type::/g),
+  ...optionsOf(read('src/options/options.def')).flatMap(({ cli }) => cli),
 ]
   .flatMap((names) => names.split(','))
   .filter((name) => name.startsWith('-'));
 const spellings = [
   ...all([read('src/cli/spellings.cpp')], /name == "(-[\w-]+)"/g),
-  ...all([read('src/cli/spellings.def')], /SPELLING\(k\w+, "([^"]+)"/g).flatMap((s) =>
-    s.split(' '),
-  ),
+  ...spellingsOf(read('src/cli/spellings.def')).flatMap(({ names }) => names),
 ];
 const node = all(
   [read('web/cli.ts')],

@@ -3,26 +3,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
+import { optionsOf } from '../../web/scripts/def.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
 const read = (path) => readFileSync(inRoot(path), 'utf8');
-const string = '"(?:[^"\\\\]|\\\\.)*"';
-const row = new RegExp(
-  `\\{(${string}), (${string}),\\s*(${string}),\\s*Type::k(\\w+),\\s*([^,]+),\\s*([^,]+),` +
-    `\\s*(${string}),\\s*((?:${string}\\s*)+)\\}`,
-  'g',
-);
-const plain = (text) => text.replace(/"\s*"/g, '').slice(1, -1);
-const source = read('src/options/options.def');
-const table = [...source.matchAll(row)].map(([, name, js, cli, type, least, most, otherwise]) => ({
-  name: plain(name),
-  js: plain(js),
-  cli: plain(cli).split(',').filter(Boolean),
-  type,
-  least: Number(least),
-  most: Number(most),
-  otherwise: plain(otherwise),
-}));
+const table = optionsOf(read('src/options/options.def'));
 
 /** Members of an interface or structure, with the comment before each. */
 function members(path, start, pattern) {
@@ -38,8 +23,8 @@ const fields = (path, name) =>
   }));
 
 test('all rows are read', () => {
-  assert.equal(table.length, source.match(/Type::k\w+,/g).length);
   assert.ok(table.length > 50);
+  assert.throws(() => optionsOf('{"a", "", Type::kText, 0, 0, "", ""},'), /0 of 1 rows/);
 });
 
 const declared = [
@@ -120,20 +105,47 @@ const optionOf = (js) => table.find((option) => option.js === js);
 test('both command lines have the same limits of options that only they have', () => {
   const own = /const kOwn[^]*?\n};/.exec(read('web/cli/common.ts'))[0];
   const native = ['run', 'serve'].map((file) => read(`src/cli/${file}.cpp`)).join('');
+  const names = new Set(table.flatMap(({ cli }) => cli));
   const limits = [...own.matchAll(/^ {2}'?([\w-]+)'?: \[(-?\d+), (.+)\],$/gm)];
-  assert.equal(limits.length, 6);
+  assert.equal(limits.length, 5);
   for (const [, name, least, most] of limits) {
-    if (name === 'parallel') {
-      assert.deepEqual([+least, +most], [optionOf('parallel').least, optionOf('parallel').most]);
-      continue;
-    }
+    assert.ok(!names.has(`--${name}`), `--${name} is in the table`);
     const option = new RegExp(`--${name}"[^]*?whole_number\\((-?\\d+), ([^;]+?)\\)\\)?;`).exec(
       native,
     );
     const maximum = option[2].includes('numeric_limits<int32_t>') ? '2 ** 31 - 1' : option[2];
     assert.deepEqual([least, most], [option[1], maximum], name);
   }
+  const unnamed = ['src/cli/common.cpp', 'web/cli/common.ts'].map(
+    (file) => /kUnnamed = (\w+);/.exec(read(file))[1],
+  );
+  assert.equal(unnamed[0], unnamed[1]);
 });
+
+test('benchmarks read every option of their README and of the usage in their heads', () => {
+  const commands = JSON.parse(read('package.json')).scripts;
+  const rows = [...read('tests/bench/README.md').matchAll(/^\| `npm run (\S+?)` .* \| (.*) \|$/gm)];
+  assert.ok(rows.length > 12, `${rows.length} rows`);
+  for (const [, script, said] of rows) {
+    const source = read(commands[script].replace('node ', ''));
+    const body = /\boptions: \{([^]*?)\n {2}\}/.exec(source)[1];
+    const own = [...body.matchAll(/^ {4}'?([\w-]+)'?: \{(?:[^}]*?short: '(\w)')?/gm)].flatMap(
+      ([, name, short]) => [`--${name}`, ...(short ? [`-${short}`] : [])],
+    );
+    const listed = [...said.matchAll(/--?[a-z][\w-]*/g), ...usageOf(source)].map(([name]) => name);
+    assert.ok(listed.length > 0, script);
+    assert.deepEqual(
+      [...new Set(listed)].filter((name) => !own.includes(name)),
+      [],
+      `${script}: described, and not read`,
+    );
+  }
+});
+
+/** The options in brackets in a script's head. */
+const usageOf = (source) => [
+  .../^(?:\/\/.*\n)+/.exec(source)[0].matchAll(/(?<=[[|(])--?[a-z][\w-]*/g),
+];
 
 test("the package's limits are the table's", () => {
   const checks = read('web/api/options.ts');

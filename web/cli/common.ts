@@ -11,15 +11,13 @@ import { requestOptions } from './model-cache.js';
 
 /** Whole or not, least and most. */
 type Range = readonly [whole: boolean, least: number, most: number];
-const kRow =
-  /^\{"[^"]*", "[^"]*",\s*"([^"]*)",\s*Type::k(Whole|Number),\s*([-\w.+]+),\s*([-\w.+]+),/gm;
 const kUnnamed = 1e30; // limits beyond it are those of a float
 
 /** The ranges of options, by all their names: those of the native program. */
 const ranges = new Map<string, Range>();
-for (const [, names, kind, least, most] of table.matchAll(kRow))
-  for (const name of names!.split(','))
-    ranges.set(name, [kind === 'Whole', Number(least), Number(most)]);
+for (const { js, cli, type, least, most } of table)
+  for (const name of js === 'parallel' ? ['--parallel'] : cli)
+    if (/^(Whole|Number)$/.test(type)) ranges.set(name, [type === 'Whole', least, most]);
 /** Options that only the command lines have. */
 const kOwn: Record<string, readonly [number, number]> = {
   'n-predict': [-1, 2 ** 31 - 1],
@@ -27,7 +25,6 @@ const kOwn: Record<string, readonly [number, number]> = {
   'max-queue': [1, 4096],
   timeout: [1, 86400],
   'shutdown-timeout': [0, 3600],
-  parallel: [1, 64],
 };
 for (const [name, range] of Object.entries(kOwn)) ranges.set(`--${name}`, [true, ...range]);
 ranges.set('--gpu-layers', [true, 0, 65535]); // the native program has no GPU

@@ -1,9 +1,9 @@
-// Tables that C++ includes, as text (web/scripts/build.mjs).
+// Tables that C++ includes, as web/scripts/def.mjs reads them.
 declare module '*/spellings.def' {
-  const text: string;
-  export default text;
+  const rows: { kind: string; names: string[]; what: string }[];
+  export default rows;
 }
 declare module '*/options.def' {
-  const text: string;
-  export default text;
+  const rows: { js: string; cli: string[]; type: string; least: number; most: number }[];
+  export default rows;
 }

@@ -6,12 +6,9 @@ import { UsageError } from './output.js';
 
 type Kind = 'Command' | 'OtherCommand' | 'Renamed' | 'Other' | 'Fulfilled';
 
-const kString = '"(?:[^"\\\\]|\\\\.)*"';
-const kRow = new RegExp(`^SLUICE_SPELLING\\(k(\\w+), (${kString}), (${kString})\\)$`, 'gm');
 const spellings = new Map<string, string>();
-for (const [, kind, names, what] of table.matchAll(kRow))
-  for (const name of (JSON.parse(names!) as string).split(' '))
-    spellings.set(`${kind} ${name}`, JSON.parse(what!) as string);
+for (const { kind, names, what } of table)
+  for (const name of names) spellings.set(`${kind} ${name}`, what);
 
 const kNative = /\bsluice(?= (?:run|chat|serve|--))/g;
 const kMaxDistance = 2;

@@ -7,6 +7,7 @@ import { copyFileSync, readFileSync, readdirSync, rmSync, writeFileSync } from '
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { def } from './def.mjs';
 import { inRoot, root } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { recording, writeThirdParty } from './third-party.mjs';
@@ -191,8 +192,7 @@ async function bundleNode(esbuild, common) {
     ],
     platform: 'node',
     external: ['webgpu'], // an optional peer dependency
-    loader: { '.def': 'text' }, // tables of the native program
-    plugins: [filesApart(true)],
+    plugins: [filesApart(true), def],
   });
   for (const name of [
     'node',
