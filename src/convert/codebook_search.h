@@ -5,6 +5,8 @@
 // best for some c are few: the upper envelope of lines. All scales are then tried over these alone.
 #pragma once
 
+#include <array>
+
 #include "convert/codebook_tables.h"
 #include "convert/error_weights.h"
 
@@ -49,40 +51,24 @@ inline float gain_of(const Match& m, float c) {
 // P and Q of all entries for one group of values.
 class EntrySums {
  public:
-  // `x` are the values that the entries are to stand for, `w` the weights of their errors.
+  // `x` are the SIZE values that the entries are to stand for, `w` the weights of their errors.
+  template <int SIZE>
   void load(const CodebookTable& table, const float* x, const float* w) {
-    vectors_ = table.entries / 16;
     planes_[0] = {};
-    for (int k = 0; k < vectors_; ++k) p_[k] = q_[0][k] = F16{};
-    for (int i = 0; i < table.size; ++i) {
-      const F16 wx = all<F16>(w[i] * x[i]), weight = all<F16>(w[i]);
-      for (int k = 0; k < vectors_; ++k) {
-        p_[k] += wx * vector(table.values, i * table.entries + 16 * k);
-        q_[0][k] += weight * vector(table.squares, i * table.entries + 16 * k);
-      }
-    }
+    add<SIZE, false>(table, x, w);
   }
 
-  // Replaces the entries by two planes of them: those with 1/8 subtracted, and with 1/8 added.
-  void shift(const CodebookTable& table, const float* x, const float* w) {
-    constexpr float kShift = 0.125f;
-    F16 r[kVectors];
+  // The same for two planes of entries: those with 1/8 subtracted, and with 1/8 added.
+  template <int SIZE>
+  void load_shifted(const CodebookTable& table, const float* x, const float* w) {
     float sum = 0, weights = 0;
-    for (int k = 0; k < vectors_; ++k) r[k] = F16{};
-    for (int i = 0; i < table.size; ++i) {
+    for (int i = 0; i < SIZE; ++i) {
       sum += w[i] * x[i];
       weights += w[i];
-      const F16 weight = all<F16>(w[i] * 2 * kShift);
-      for (int k = 0; k < vectors_; ++k) {
-        r[k] += weight * vector(table.values, i * table.entries + 16 * k);
-      }
-    }
-    for (int k = 0; k < vectors_; ++k) {
-      q_[1][k] = q_[0][k] + r[k];
-      q_[0][k] -= r[k];
     }
     planes_[0] = {-kShift * sum, kShift * kShift * weights};
     planes_[1] = {kShift * sum, kShift * kShift * weights};
+    add<SIZE, true>(table, x, w);
   }
 
   // The entries of `n` planes from `plane` on that are best for scales of a range, and the best for
@@ -91,11 +77,13 @@ class EntrySums {
     first_ = plane;
     end_ = plane + n;
     out->n = 1;
-    Match low = out->at[0] = best(range.from);
-    for (const float c : {__builtin_sqrtf(range.from * range.to), range.to, range.far}) {
-      const Match high = best(c);
+    Match best[kScales];
+    find_best({range.from, __builtin_sqrtf(range.from * range.to), range.to, range.far}, best);
+    Match low = out->at[0] = best[0];
+    for (int i = 1; i < kScales; ++i) {
+      const Match& high = best[i];
       if (!(high.q < low.q)) continue;
-      if (c <= range.to) {
+      if (i + 1 < kScales || range.far <= range.to) {
         collect(low, high);
         add_between(low, high, out);
       }
@@ -112,32 +100,75 @@ class EntrySums {
     float more_p = 0, more_q = 0;
   };
 
-  static F16 vector(const std::vector<float>& from, int at) {
-    F16 v;
-    std::memcpy(&v, from.data() + at, sizeof v);
-    return v;
+  static constexpr float kShift = 0.125f;
+  static constexpr int kScales = 4;
+  using Scales = std::array<float, kScales>;
+
+  // Sums stay in registers while the table is read from front to back.
+  template <int SIZE, bool SHIFTED>
+  void add(const CodebookTable& table, const float* x, const float* w) {
+    vectors_ = table.entries / 16;
+    F16 wx[SIZE], weight[SIZE], shifted[SIZE];
+    for (int i = 0; i < SIZE; ++i) {
+      wx[i] = all<F16>(w[i] * x[i]);
+      weight[i] = all<F16>(w[i]);
+      shifted[i] = all<F16>(w[i] * 2 * kShift);
+    }
+    const float* from = table.values.data();
+    for (int k = 0; k < vectors_; ++k) {
+      F16 p{}, q{}, r{};
+#pragma GCC unroll 8
+      for (int i = 0; i < SIZE; ++i, from += 16) {
+        F16 v;
+        std::memcpy(&v, from, sizeof v);
+        p += wx[i] * v;
+        q += weight[i] * (v * v);
+        if constexpr (SHIFTED) r += shifted[i] * v;
+      }
+      p_[k] = p;
+      q_[0][k] = SHIFTED ? q - r : q;
+      if constexpr (SHIFTED) q_[1][k] = q + r;
+    }
   }
+
   [[nodiscard]] Match match(int plane, int k, int lane) const {
     return {p_[k][lane] + planes_[plane].more_p, q_[plane][k][lane] + planes_[plane].more_q,
             16 * k + lane, plane == 1};
   }
 
-  [[nodiscard]] Match best(float c) const {
-    Match out = best_of(first_, c);
-    if (end_ - first_ == 1) return out;
-    const Match other = best_of(first_ + 1, c);
-    return gain_of(other, c) > gain_of(out, c) ? other : out;
-  }
-  [[nodiscard]] Match best_of(int plane, float c) const {
-    const F16* q = q_[plane];
-    F16 most = all<F16>(-3e38f);
-    I16 where{};
-    for (int k = 0; k < vectors_; ++k) {
-      const F16 gain = 2.0f * p_[k] - c * q[k];
-      const I16 better = gain > most;
-      most = better ? gain : most;
-      where = better ? I16{} + k : where;
+  // The best entries for some scales, in one pass over all.
+  void find_best(const Scales& scales, Match* out) const {
+    find_best_of(first_, scales, out);
+    if (end_ - first_ == 1) return;
+    Match other[kScales];
+    find_best_of(first_ + 1, scales, other);
+    for (int i = 0; i < kScales; ++i) {
+      if (gain_of(other[i], scales[i]) > gain_of(out[i], scales[i])) out[i] = other[i];
     }
+  }
+  void find_best_of(int plane, const Scales& scales, Match* out) const {
+    const F16* q = q_[plane];
+    F16 most[kScales], c[kScales];
+    I16 where[kScales];
+    for (int i = 0; i < kScales; ++i) {
+      most[i] = all<F16>(-3e38f);
+      c[i] = all<F16>(scales[i]);
+      where[i] = I16{};
+    }
+    for (int k = 0; k < vectors_; ++k) {
+      const F16 twice = 2.0f * p_[k], q_now = q[k];
+      const I16 now = I16{} + k;
+#pragma GCC unroll 4
+      for (int i = 0; i < kScales; ++i) {
+        const F16 gain = twice - c[i] * q_now;
+        const I16 better = gain > most[i];
+        most[i] = better ? gain : most[i];
+        where[i] = better ? now : where[i];
+      }
+    }
+    for (int i = 0; i < kScales; ++i) out[i] = first_of_best(plane, most[i], where[i]);
+  }
+  [[nodiscard]] Match first_of_best(int plane, const F16& most, const I16& where) const {
     float gains[16];
     int32_t at[16];
     std::memcpy(gains, &most, sizeof gains);

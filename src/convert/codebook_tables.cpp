@@ -8,12 +8,14 @@ namespace {
 // Entries of IQ1_S and IQ1_M are eight times as large in memory.
 template <class Entry, size_t N>
 CodebookTable table_of(const Entry (&entries)[N], float unit) {
-  CodebookTable table{static_cast<int>(N), static_cast<int>(sizeof(Entry)), {}, {}};
-  for (size_t i = 0; i < sizeof(Entry); ++i) {
-    for (const Entry entry : entries) {
-      const float value = static_cast<float>(static_cast<int8_t>(entry >> 8 * i)) * unit;
-      table.values.push_back(value);
-      table.squares.push_back(value * value);
+  CodebookTable table{static_cast<int>(N), static_cast<int>(sizeof(Entry)), {}};
+  static_assert(N % CodebookTable::kTogether == 0);
+  for (size_t first = 0; first < N; first += CodebookTable::kTogether) {
+    for (size_t i = 0; i < sizeof(Entry); ++i) {
+      for (size_t l = 0; l < CodebookTable::kTogether; ++l) {
+        const auto value = static_cast<int8_t>(entries[first + l] >> 8 * i);
+        table.values.push_back(static_cast<float>(value) * unit);
+      }
     }
   }
   return table;

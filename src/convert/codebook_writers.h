@@ -61,7 +61,7 @@ void restore_length(const SuperInput& input, const float* sizes, const CodebookT
   for (int i = 0; i < kSuper; ++i) {
     const Match& m = fit->entries[i / SIZE];
     const float c = unit * static_cast<float>(2 * fit->scales.scale[i / SUB] + 1);
-    const float value = table.values[static_cast<size_t>(i % SIZE * table.entries + m.entry)];
+    const float value = table.value(m.entry, i % SIZE);
     using One = Lanes<1>;
     length.add(One{sizes[i]}, One{fit->scales.d * c * value}, One{input.w[i]});
   }
@@ -104,7 +104,7 @@ void fit_sizes(const Input& in, Codebook codebook, float low, float peak, float 
     const Range range = {0.35f * most / peak, 1.4f * most / peak, 1.02f * most / low};
     for (int u = 0; u < Fit::kUnits; ++u) {
       const int at = SUB * j + SIZE * u;
-      sums.load(table, sizes + at, input.w + at);
+      sums.load<SIZE>(table, sizes + at, input.w + at);
       sums.find_envelope(0, 1, range, &subs[j].units[0][u]);
     }
     wanted[j] = most > kNothing ? subs[j].fit(range) : 0;
@@ -201,8 +201,7 @@ void fit_ternary_entries(const Input& in, CodebookFit<SUB, 8>* out) {
     const Range range = {0.25f * most, 1.1f * most, 1.1f * most};
     for (int u = 0; u < Fit::kUnits; ++u) {
       const int at = SUB * j + 8 * u;
-      sums.load(table, input.x + at, input.w + at);
-      sums.shift(table, input.x + at, input.w + at);
+      sums.load_shifted<8>(table, input.x + at, input.w + at);
       for (int shift = 0; shift < SHIFTS; ++shift) {
         sums.find_envelope(shift, SHIFTS == 1 ? 2 : 1, range, &subs[j].units[shift][u]);
       }
