@@ -4,6 +4,16 @@
 #include <algorithm>
 
 namespace sluice::generate {
+namespace {
+
+// How many tokens come before one that is not in the vocabulary, such as a picture's.
+template <typename Known>
+size_t known_tokens(std::span<const Token> tokens, const Known& known) {
+  return static_cast<size_t>(std::find_if_not(tokens.begin(), tokens.end(), known) -
+                             tokens.begin());
+}
+
+}  // namespace
 
 Drafter::Drafter(session::Session& target, const Drafts& options)
     : target_(target), options_(options), trust_(target.engine().draft_state().trust) {
@@ -70,9 +80,7 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
 
 void Drafter::take_from_source(size_t most) {
   n_ = std::min(options_.source->propose(index_.tokens(), {tokens_.data(), most}), most);
-  const auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(n_);
-  const auto foreign = [this](Token t) { return !known(t); };
-  n_ = static_cast<size_t>(std::find_if(tokens_.begin(), end, foreign) - tokens_.begin());
+  n_ = known_tokens({tokens_.data(), n_}, [this](Token t) { return known(t); });
   checked_ = n_;
 }
 
@@ -81,7 +89,8 @@ void Drafter::take_from_source(size_t most) {
 draft::Choice Drafter::draft_by_ngram(size_t most, const draft::Setting& setting) {
   match_ = index_.propose(tokens_);
   if (match_ == 0) return {};
-  n_ = tokens_.size();
+  n_ = known_tokens(tokens_, [this](Token t) { return known(t); });
+  if (n_ == 0) return {};
   for (size_t i = 0; i < n_; ++i) {
     chance_[i] = trust_.chance(draft::AcceptanceStats::of_match(match_ + static_cast<int32_t>(i)));
   }

@@ -88,7 +88,7 @@ double Counts::tokens_per_second() const {
 struct Generation::Impl {
   enum class State : uint8_t { kPass, kChoose, kDraft, kEnded };
 
-  Impl(session::Session& s, const Options& o)
+  Impl(session::Session& s, const Options& o, bool sees)
       : session(s),
         tokenizer(s.engine().tokenizer()),
         options(o),
@@ -96,9 +96,11 @@ struct Generation::Impl {
         decoder(tokenizer),
         filter(options.stop) {
     // Encoder-decoder models have no memory planned for draft tokens, so they decode without.
-    // Draft tokens after pictures could be a picture's.
-    const bool text = o.media.empty() && s.engine().program().decoder == 0;
-    if (o.drafts.any() && text) drafter.emplace(s, o.drafts);
+    // A model that drafts cannot read pictures, and a recurrent state could rewind to before one.
+    Drafts drafts = o.drafts;
+    if (sees) drafts.model = nullptr;
+    const bool rewinds = !sees || !s.engine().plan().kv.shape.recurrent();
+    if (drafts.any() && rewinds && s.engine().program().decoder == 0) drafter.emplace(s, drafts);
   }
   ~Impl() { cancel(); }
   Impl(const Impl&) = delete;
@@ -195,6 +197,7 @@ Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
   if (!options.reuse_prefix) session.clear();
   counts.cached = session.keep(prompt);
   counts.prompt = static_cast<int32_t>(prompt.size());
+  upcoming.reserve(static_cast<size_t>(session.engine().plan().batch.draft_batch));
   parts.assign(prompt.begin(), prompt.end());
   state = State::kPass;
   return begin_part();
@@ -489,7 +492,9 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
     if (token >= 0 && token < n_vocab) continue;
     return error(Code::kInvalidArgument, "the stop token %d is not in the vocabulary", token);
   }
-  auto impl = std::make_unique<Impl>(session, options);
+  const bool sees =
+      std::any_of(prompt.begin(), prompt.end(), [](Token t) { return t >= session::kMediaToken; });
+  auto impl = std::make_unique<Impl>(session, options, sees);
   if (!impl->sampler.allocated()) {
     return error(Code::kOutOfMemory, "the operating system refused memory for a sampler");
   }

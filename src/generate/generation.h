@@ -50,8 +50,8 @@ struct Options {
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keep the prefix of the prompt that the session already holds
   Drafts drafts;             // speculative decoding; the output is the same
-  // The prompt's pictures, ascending. Borrowed, with their rows, until the prompt is computed.
-  // Speculative decoding is off then.
+  // The prompt's pictures, ascending; none if the session holds all. Borrowed with their rows until
+  // the prompt is computed. No model drafts after pictures, and nothing with recurrent states.
   std::span<const Media> media;
   // Tokens to emit instead of the sampled ones, until they run out. For measuring a given text.
   // Borrowed: must outlive the generation.

@@ -89,6 +89,10 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
+    if (token >= kMediaToken) {
+      return error(Code::kInvalidArgument,
+                   "the sequence no longer holds its pictures: pass the whole prompt with them");
+    }
     if (token < 0 || token >= engine_.program().hp.n_vocab) {
       return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
     }
