@@ -2,7 +2,6 @@
 #include "api/handles.h"
 #include "chat/pictures.h"
 #include "generate/context_warning.h"
-#include "media/decode.h"
 
 namespace sluice::api {
 namespace {
@@ -63,32 +62,23 @@ Result<generate::Options> generate_options(const sluice_generate_options& given)
 struct PicturePrompt {
   std::string_view text;
   tokenizer::EncodeOptions encoding;
-  std::vector<media::Image> images;
+  std::span<const sluice_picture> pictures;
 };
 
-Result<media::Image> read_picture(const sluice_picture& given) {
-  SLUICE_RETURN_IF_ERROR(check_array(given.bytes, given.length, "pictures[i].bytes"));
-  if (given.width == 0 && given.height == 0) return media::decode({given.bytes, given.length});
-  Result<media::Image> image = media::Image::create(given.width, given.height);
-  if (!image.ok()) return image.status();
-  if (image->size() != given.length) {
-    return error(Code::kInvalidArgument, "a picture of %u x %u pixels has %llu bytes, not %zu",
-                 given.width, given.height, static_cast<unsigned long long>(image->size()),
-                 given.length);
-  }
-  std::memcpy(image->row(0), given.bytes, given.length);
-  return image;
+Status add_picture(native::PictureFile& pictures, const sluice_picture& given) {
+  const media::Bytes bytes(given.bytes, given.length);
+  if (given.width == 0 && given.height == 0) return pictures.add_file(bytes, {});
+  return pictures.add_pixels(bytes, given.width, given.height);
 }
 
-Status read_pictures(const sluice_generate_options& given, PicturePrompt* out) {
+Status check_pictures(const sluice_generate_options& given, PicturePrompt* out) {
   SLUICE_RETURN_IF_ERROR(check_array(given.pictures, given.n_pictures, "pictures"));
   if (given.n_pictures > chat::kMaxPictures) {
     return error(Code::kInvalidArgument, "a prompt has at most %zu pictures", chat::kMaxPictures);
   }
-  for (size_t i = 0; i < given.n_pictures; ++i) {
-    Result<media::Image> image = read_picture(given.pictures[i]);
-    if (!image.ok()) return image.status();
-    out->images.push_back(std::move(*image));
+  out->pictures = {given.pictures, given.n_pictures};
+  for (const sluice_picture& picture : out->pictures) {
+    SLUICE_RETURN_IF_ERROR(check_array(picture.bytes, picture.length, "pictures[i].bytes"));
   }
   return {};
 }
@@ -100,7 +90,7 @@ class Answer {
       : handle_(handle), given_(given), cancels_(handle.cancels) {}
 
   // `seen`: null, or in place of `prompt`.
-  Status run(std::span<const Token> prompt, PicturePrompt* seen, generate::Options options,
+  Status run(std::span<const Token> prompt, const PicturePrompt* seen, generate::Options options,
              sluice_result* result) {
     return handle_.loaded->take_turn([&]() -> Status {
       const Status status = generate(prompt, seen, options, result);
@@ -112,19 +102,22 @@ class Answer {
 
  private:
   // Encodes the pictures that the session does not hold.
-  Status look(session::Session& session, PicturePrompt& seen, std::vector<Token>* tokens,
+  Status look(session::Session& session, const PicturePrompt& seen, std::vector<Token>* tokens,
               generate::Options* options) {
     native::PictureFile& pictures = *handle_.loaded->pictures();
-    Result<std::vector<Token>> read =
-        pictures.read(seen.text, std::move(seen.images), seen.encoding);
+    SLUICE_RETURN_IF_ERROR(pictures.end());
+    for (const sluice_picture& picture : seen.pictures) {
+      SLUICE_RETURN_IF_ERROR(add_picture(pictures, picture));
+    }
+    Result<std::vector<Token>> read = pictures.layout(seen.text, seen.encoding);
     if (!read.ok()) return read.status();
     *tokens = std::move(*read);
     return pictures.encode(session, *tokens, options,
                            [this] { return handle_.cancels != cancels_; });
   }
 
-  Status generate(std::span<const Token> prompt, PicturePrompt* seen, generate::Options& options,
-                  sluice_result* result) {
+  Status generate(std::span<const Token> prompt, const PicturePrompt* seen,
+                  generate::Options& options, sluice_result* result) {
     handle_.rows = 0;
     const Result<session::Session*> session = enter(handle_, cancels_);
     if (session.status().code() == Code::kAborted) {
@@ -251,7 +244,7 @@ Status generate(sluice_session& handle, const sluice_generate_options* options,
     const Result<tokenizer::EncodeOptions> encoding = encode_options(given.prompt_flags);
     if (!encoding.ok()) return encoding.status();
     seen.emplace(PicturePrompt{*text, *encoding, {}});
-    SLUICE_RETURN_IF_ERROR(read_pictures(given, &*seen));
+    SLUICE_RETURN_IF_ERROR(check_pictures(given, &*seen));
   } else {
     SLUICE_RETURN_IF_ERROR(tokens_of(given, &prompt));
   }

@@ -290,8 +290,13 @@ Status Chat::add_picture(const std::string& file) {
   if (pictures_ == nullptr) return no_pictures();
   const Result<media::DecodeOptions> decoding = options_.pictures.decoding();
   if (!decoding.ok()) return decoding.status();
-  const Result<media::Image> image = native::read_picture(file, *decoding);
-  if (!image.ok()) return image.status();
+  const Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
+  if (!bytes.ok()) return bytes.status();
+  const Result<media::ImageInfo> image = media::image_info(*bytes, *decoding);
+  if (!image.ok()) {
+    return error(image.status().code(), "%.256s: %s", file.c_str(),
+                 image.status().message().c_str());
+  }
   const auto plan = pictures_->pictures().plan(image->width, image->height);
   if (!plan.ok()) return plan.status();
   next_pictures_.push_back(file);

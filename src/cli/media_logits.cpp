@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/hash.h"
 #include "cli/atomic_file.h"
 #include "multimodal/pictures.h"
 
@@ -19,12 +18,12 @@ struct Encoded {
 
 Status encode(MediaPrompt* prompt, native::LoadOptions* load, Encoded* out) {
   std::vector<size_t> begins;
+  const uint64_t projector = multimodal::hash_of(prompt->projector_file.header);
   const Status status = encode_pictures(
       prompt, *load,
       [&](const media::Chunk& chunk, const media::Image& image, const std::vector<float>& rows) {
-        Hash64 hash;
-        hash.add({image.row(0), static_cast<size_t>(image.size())});
-        const session::MediaInput input = multimodal::input_of(chunk, hash.value() ^ image.width);
+        const session::MediaInput input =
+            multimodal::input_of(chunk, multimodal::hash_of(image, projector));
         begins.push_back(out->rows.size());
         out->rows.insert(out->rows.end(), rows.begin(), rows.end());
         out->inputs.push_back(input);

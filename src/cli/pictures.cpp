@@ -77,13 +77,15 @@ Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
                                                 const tokenizer::EncodeOptions& encoding) {
   const Result<media::DecodeOptions> decoding = options.decoding();
   if (!decoding.ok()) return decoding.status();
-  std::vector<media::Image> images;
+  SLUICE_RETURN_IF_ERROR(pictures.end());
   for (const std::string& file : files) {
-    Result<media::Image> image = native::read_picture(file, *decoding);
-    if (!image.ok()) return image.status();
-    images.push_back(std::move(*image));
+    const Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
+    if (!bytes.ok()) return bytes.status();
+    const Status added = pictures.add_file(*bytes, *decoding);
+    if (added.ok()) continue;
+    return error(added.code(), "%.256s: %s", file.c_str(), added.message().c_str());
   }
-  return pictures.read(prompt, std::move(images), encoding);
+  return pictures.layout(prompt, encoding);
 }
 
 Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt,

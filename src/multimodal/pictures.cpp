@@ -7,6 +7,17 @@
 namespace sluice::multimodal {
 namespace {
 
+// Of a decoded picture that is preprocessed.
+uint64_t reading_bytes(const media::PicturePlan& picture) {
+  return picture.preprocess_bytes + 3ull * picture.width * picture.height;
+}
+
+uint64_t bytes_of_rows(int64_t n_tokens, const vision::Encoder& encoder) {
+  return round_up_to_line(static_cast<uint64_t>(n_tokens) * encoder.width() * sizeof(float));
+}
+
+}  // namespace
+
 uint64_t hash_of(const gguf::Header& header) {
   Hash64 hash;
   for (const gguf::Tensor& tensor : header.tensors) {
@@ -26,12 +37,6 @@ uint64_t hash_of(const media::Image& pixels, uint64_t projector) {
   hash.add({pixels.row(0), static_cast<size_t>(pixels.size())});
   return hash.value();
 }
-
-uint64_t bytes_of_rows(int64_t n_tokens, const vision::Encoder& encoder) {
-  return round_up_to_line(static_cast<uint64_t>(n_tokens) * encoder.width() * sizeof(float));
-}
-
-}  // namespace
 
 session::MediaInput input_of(const media::Chunk& chunk, uint64_t hash) {
   session::MediaInput input;
@@ -90,7 +95,7 @@ Result<uint64_t> Pictures::bytes_for(uint32_t width, uint32_t height) const {
     encoding = std::max(encoding, planned->minimum);
     held += bytes_of_rows(input.n_tokens, **encoder) + 3ull * input.width * input.height;
   }
-  return held + std::max<uint64_t>(encoding, picture->preprocess_bytes + 3ull * width * height);
+  return held + std::max(encoding, reading_bytes(*picture));
 }
 
 uint64_t Pictures::held() const {
@@ -118,10 +123,19 @@ Result<uint64_t> Pictures::borrow(uint64_t held, uint64_t least, uint64_t most) 
   return least;
 }
 
-Status Pictures::make_room(uint32_t width, uint32_t height) {
+Status Pictures::make_room(uint32_t width, uint32_t height, uint64_t decode_bytes) {
   const Result<media::PicturePlan> picture = plan(width, height);
   if (!picture.ok()) return picture.status();
-  return lend(held() + 3ull * width * height + picture->preprocess_bytes);
+  return lend(held() + std::max(reading_bytes(*picture), decode_bytes));
+}
+
+Status Pictures::add_file(media::Bytes file, const media::DecodeOptions& options) {
+  const Result<media::ImageInfo> info = media::image_info(file, options);
+  if (!info.ok()) return info.status();
+  SLUICE_RETURN_IF_ERROR(make_room(info->width, info->height, info->decode_bytes));
+  Result<media::Image> image = media::decode(file, options);
+  if (!image.ok()) return image.status();
+  return add(std::move(*image));
 }
 
 Status Pictures::add(media::Image image) {
@@ -168,15 +182,14 @@ Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
 Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
                        bool reuse_prefix) {
   if (!reuse_prefix) session.clear();
-  const int32_t kept = session.keep(prompt);
+  kept_ = session.keep(prompt);
   status_ = {};
-  next_ = 0;
-  while (next_ < media_.size() && media_[next_].first < kept) ++next_;
+  next_ = next_needed(0);
   if (!encoding()) return {};
   auto encoder = open_encoder(&engine_->pool());
   if (!encoder.ok()) return encoder.status();
   uint64_t least = 0, most = 0, row_bytes = 0;
-  for (size_t i = next_; i < inputs_.size(); ++i) {
+  for (size_t i = next_; i < inputs_.size(); i = next_needed(i + 1)) {
     const media::Image& pixels = inputs_[i].pixels;
     const auto planned = (*encoder)->plan_for(pixels.width, pixels.height, 0);
     if (!planned.ok()) return planned.status();
@@ -186,7 +199,7 @@ Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
   }
   const Result<uint64_t> budget = borrow(held() + row_bytes, least, most);
   if (!budget.ok()) return budget.status();
-  for (size_t i = next_; i < inputs_.size(); ++i) {
+  for (size_t i = next_; i < inputs_.size(); i = next_needed(i + 1)) {
     session::MediaInput& input = media_[i].input;
     SLUICE_RETURN_IF_ERROR(inputs_[i].rows.allocate(bytes_of_rows(input.n_tokens, **encoder)));
     input.rows = {inputs_[i].rows.as<float>(),
@@ -195,6 +208,11 @@ Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
   encoder_ = std::move(*encoder);
   encoder_->set_memory_budget(*budget);
   return begin_input();
+}
+
+size_t Pictures::next_needed(size_t i) const {
+  while (i < inputs_.size() && !needed(i)) ++i;
+  return i;
 }
 
 Status Pictures::begin_input() {
@@ -222,7 +240,8 @@ vision::Step Pictures::step() {
   const vision::Step step = encoder_->step();
   if (step == vision::Step::kFailed) return fail(encoder_->status());
   if (step != vision::Step::kDone) return step;
-  ++next_;
+  inputs_[next_].encoded = true;
+  next_ = next_needed(next_);
   draining_ = true;
   return vision::Step::kProgress;
 }

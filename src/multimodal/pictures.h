@@ -3,9 +3,10 @@
 // Like a forward pass it does no I/O: step() returns kBlocked while weights of the projector are
 // missing, and whoever drives it fills the requests in queue().
 //
-// Order of calls: make_room() and add() for each picture, layout(), begin(), step() until kDone,
-// close_encoder(), a generation with media(), end(). No read of the model's weights may be pending
-// at any of these calls but step() and media().
+// Order of calls: make_room() and add(), or add_file(), for each picture, layout(), begin(), step()
+// until kDone, close_encoder(), a generation with media(), end(). From begin() on, it may be
+// repeated for further sessions; what is encoded stays. No read of the model's weights may be
+// pending at any of these calls but step() and media().
 #pragma once
 
 #include <memory>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "generate/generation.h"
+#include "media/decode.h"
 #include "media/plan.h"
 #include "media/prompt.h"
 #include "session/engine.h"
@@ -26,6 +28,10 @@ using tokenizer::Token;
 
 // A picture's part of a prompt as a session takes it, without rows.
 [[nodiscard]] session::MediaInput input_of(const media::Chunk& chunk, uint64_t hash);
+// What tells projectors apart, from their tensors' names, shapes and places.
+[[nodiscard]] uint64_t hash_of(const gguf::Header& projector);
+// What tells inputs of a projector apart: MediaInput::hash.
+[[nodiscard]] uint64_t hash_of(const media::Image& pixels, uint64_t projector);
 
 class Pictures {
  public:
@@ -46,23 +52,29 @@ class Pictures {
   [[nodiscard]] Result<media::PicturePlan> plan(uint32_t width, uint32_t height) const {
     return media::plan_image(projector_, width, height, limits_);
   }
-  // The budget that a model needs beside the memory for encoding a picture of this size. Errors:
-  // plan()'s, Encoder::plan_for's.
+  // The budget that a model needs beside the memory for encoding a picture of this size, without
+  // what its decoding takes. Errors: plan()'s, Encoder::plan_for's.
   [[nodiscard]] Result<uint64_t> bytes_for(uint32_t width, uint32_t height) const;
 
-  // Borrows the memory that a picture of this size takes until add() returns. Errors: plan()'s,
-  // Engine::lend's.
-  [[nodiscard]] Status make_room(uint32_t width, uint32_t height);
+  // Borrows the memory that a picture of this size takes until add() returns, and before that its
+  // decoding. Errors: plan()'s, Engine::lend's.
+  [[nodiscard]] Status make_room(uint32_t width, uint32_t height, uint64_t decode_bytes = 0);
   // Preprocesses the next picture of the prompt; its own pixels are then released. Errors:
   // plan()'s, media::preprocess'.
   [[nodiscard]] Status add(media::Image image);
+  // Borrows the memory for a picture's file that is passed to add_file() next.
+  [[nodiscard]] Status make_room_for_file(uint64_t bytes) { return lend(held() + bytes); }
+  // The same for a picture's file, whose bytes count as borrowed until it is decoded. Errors:
+  // make_room()'s, media::decode's, add()'s.
+  [[nodiscard]] Status add_file(media::Bytes file, const media::DecodeOptions& options);
   // The prompt's tokens, in which each media::kMediaMark is the next picture. Errors:
   // media::layout's.
   [[nodiscard]] Result<std::vector<Token>> layout(std::string_view prompt,
                                                   const tokenizer::EncodeOptions& options);
 
   // Rewinds the session to what it holds of the prompt (to nothing, without `reuse_prefix`), and
-  // begins encoding the pictures behind that. Errors: Engine::lend's, Encoder::begin's.
+  // begins encoding the pictures behind that, unless they are encoded. Errors: Engine::lend's,
+  // Encoder::begin's.
   [[nodiscard]] Status begin(session::Session& session, std::span<const Token> prompt,
                              bool reuse_prefix);
   [[nodiscard]] vision::Step step();
@@ -70,6 +82,10 @@ class Pictures {
   // Frees the encoder after kDone and gives its memory back to the model. Errors: Engine::lend's.
   [[nodiscard]] Status close_encoder();
   [[nodiscard]] bool encoding() const { return next_ < inputs_.size(); }
+  // Whether all pictures of the prompt are among its first `kept` tokens.
+  [[nodiscard]] bool held_by(int32_t kept) const {
+    return media_.empty() || media_.back().first < kept;
+  }
   // Whether the encoder waits for no read; only then may it end.
   [[nodiscard]] bool idle() const { return !encoder_ || encoder_->idle(); }
   // While encoding; another one for each prompt.
@@ -85,6 +101,7 @@ class Pictures {
     media::Image pixels;
     uint64_t hash = 0;
     AlignedBuffer rows;
+    bool encoded = false;
   };
 
   Pictures() = default;
@@ -95,6 +112,12 @@ class Pictures {
   // Borrows an encoder's budget beside what is held: between `least` and `most`. 0: no limit.
   [[nodiscard]] Result<uint64_t> borrow(uint64_t held, uint64_t least, uint64_t most);
   [[nodiscard]] Status begin_input();
+  // Whether the input must be encoded for the session.
+  [[nodiscard]] bool needed(size_t i) const {
+    return media_[i].first >= kept_ && !inputs_[i].encoded;
+  }
+  // The first such input from `i` on.
+  [[nodiscard]] size_t next_needed(size_t i) const;
 
   const gguf::Header* header_ = nullptr;
   session::Engine* engine_ = nullptr;
@@ -108,7 +131,8 @@ class Pictures {
   std::vector<Input> inputs_;              // of all pictures
   std::vector<generate::Media> media_;     // the same, once they are laid out
   std::unique_ptr<vision::Encoder> encoder_;
-  size_t next_ = 0;  // input
+  size_t next_ = 0;   // input that is being encoded
+  int32_t kept_ = 0;  // tokens that the session holds
   bool draining_ = false;
   Status status_;
 };

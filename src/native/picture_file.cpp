@@ -1,5 +1,7 @@
 #include "native/picture_file.h"
 
+#include <cstring>
+
 namespace sluice::native {
 
 Result<std::unique_ptr<PictureFile>> PictureFile::open(ModelHeader projector,
@@ -25,15 +27,32 @@ void PictureFile::attach(Model& model) {
   pictures_->attach(model.engine());
 }
 
-Result<std::vector<session::Token>> PictureFile::read(std::string_view prompt,
-                                                      std::vector<media::Image> images,
-                                                      const tokenizer::EncodeOptions& options) {
-  SLUICE_RETURN_IF_ERROR(end());
-  for (media::Image& image : images) {
-    Status added = pictures_->make_room(image.width, image.height);
-    if (added.ok()) added = pictures_->add(std::move(image));
-    if (!added.ok()) return give_up(added);
-  }
+Status PictureFile::add_file(media::Bytes file, const media::DecodeOptions& options) {
+  SLUICE_RETURN_IF_ERROR(model_->end_reads());
+  const Status added = pictures_->add_file(file, options);
+  return added.ok() ? added : give_up(added);
+}
+
+Status PictureFile::add_pixels(media::Bytes rgb, uint32_t width, uint32_t height) {
+  SLUICE_RETURN_IF_ERROR(model_->end_reads());
+  const auto add = [&]() -> Status {
+    SLUICE_RETURN_IF_ERROR(media::check_size(width, height));
+    if (rgb.size() != 3ull * width * height) {
+      return error(Code::kInvalidArgument, "a picture of %u x %u pixels has %llu bytes, not %zu",
+                   width, height, 3ull * width * height, rgb.size());
+    }
+    SLUICE_RETURN_IF_ERROR(pictures_->make_room(width, height));
+    Result<media::Image> image = media::Image::create(width, height);
+    if (!image.ok()) return image.status();
+    std::memcpy(image->row(0), rgb.data(), rgb.size());
+    return pictures_->add(std::move(*image));
+  };
+  const Status added = add();
+  return added.ok() ? added : give_up(added);
+}
+
+Result<std::vector<session::Token>> PictureFile::layout(std::string_view prompt,
+                                                        const tokenizer::EncodeOptions& options) {
   Result<std::vector<session::Token>> tokens = pictures_->layout(prompt, options);
   if (!tokens.ok()) return give_up(tokens.status());
   return tokens;

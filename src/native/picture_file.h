@@ -22,14 +22,23 @@ class PictureFile {
   void attach(Model& model);
 
   [[nodiscard]] const multimodal::Pictures& pictures() const { return *pictures_; }
-  // Reads a prompt with a media::kMediaMark for each of these pictures, which are released.
-  // Errors: Pictures::add's and layout's, those of the model's sources.
-  [[nodiscard]] Result<std::vector<session::Token>> read(std::string_view prompt,
-                                                         std::vector<media::Image> images,
-                                                         const tokenizer::EncodeOptions& options);
-  // Encodes the pictures of the prompt that the session does not hold, and sets them in `options`
-  // of the generation that follows. `cancelled` is asked between units of work. Errors:
-  // Pictures::begin's, status(); kAborted; those of the sources.
+  // A prompt: end(), then one of these for each picture, then layout(). A failed call ends it.
+  // Errors: Pictures::add_file's and make_room's, those of the model's sources.
+  [[nodiscard]] Status add_file(media::Bytes file, const media::DecodeOptions& options);
+  // `rgb`: [height][width][3]. Errors: also kInvalidArgument (another number of bytes).
+  [[nodiscard]] Status add_pixels(media::Bytes rgb, uint32_t width, uint32_t height);
+  // The prompt's tokens, with a media::kMediaMark for each picture. Errors: Pictures::layout's.
+  [[nodiscard]] Result<std::vector<session::Token>> layout(std::string_view prompt,
+                                                           const tokenizer::EncodeOptions& options);
+  // Rewinds the session to what it holds of the prompt: whether that has all pictures, so that a
+  // generation needs no others.
+  [[nodiscard]] bool held_by(session::Session& session,
+                             std::span<const session::Token> prompt) const {
+    return pictures_->held_by(session.keep(prompt));
+  }
+  // Encodes the pictures of the prompt that the session does not hold, unless they are encoded, and
+  // sets them in `options` of the generation that follows. `cancelled` is asked between units of
+  // work. Errors: Pictures::begin's, status(); kAborted; those of the sources.
   [[nodiscard]] Status encode(session::Session& session, std::span<const session::Token> prompt,
                               generate::Options* options,
                               const std::function<bool()>& cancelled = nullptr);

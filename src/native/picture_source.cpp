@@ -5,7 +5,7 @@
 
 namespace sluice::native {
 
-Result<media::Image> read_picture(const std::string& path, const media::DecodeOptions& options) {
+Result<std::vector<uint8_t>> read_picture_file(const std::string& path) {
   Result<std::unique_ptr<io::ByteSource>> source = io::open_file(path);
   if (!source.ok()) return source.status();
   const uint64_t size = (*source)->size();
@@ -16,7 +16,13 @@ Result<media::Image> read_picture(const std::string& path, const media::DecodeOp
   }
   std::vector<uint8_t> bytes(static_cast<size_t>(size));
   SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
-  Result<media::Image> image = media::decode(bytes, options);
+  return bytes;
+}
+
+Result<media::Image> read_picture(const std::string& path, const media::DecodeOptions& options) {
+  const Result<std::vector<uint8_t>> file = read_picture_file(path);
+  if (!file.ok()) return file.status();
+  Result<media::Image> image = media::decode(*file, options);
   if (image.ok()) return image;
   return error(image.status().code(), "%.256s: %s", path.c_str(), image.status().message().c_str());
 }

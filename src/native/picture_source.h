@@ -18,7 +18,9 @@ struct PictureUrls {
   std::function<bool()> cancelled = nullptr;
 };
 
-// Errors: those of the file, kInvalidArgument (too large), media::decode's, with the path.
+// A picture's file. Errors: those of the file, kInvalidArgument (too large), with the path.
+[[nodiscard]] Result<std::vector<uint8_t>> read_picture_file(const std::string& path);
+// The same, decoded. Errors: also media::decode's, with the path.
 [[nodiscard]] Result<media::Image> read_picture(const std::string& path,
                                                 const media::DecodeOptions& options = {});
 // The file of a picture in a request. Errors: media::read_data_url's, io::fetch_guarded's;

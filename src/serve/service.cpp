@@ -275,11 +275,6 @@ Problem Service::prompt_tokens(const Call& call, GenerateRequest* request, Job* 
     if (Problem problem = too_long(prompt.text().size())) return problem;
     if (prompt.pictures.empty()) return encode(prompt, job);
   }
-  if (request->n > 1) {
-    return ApiError{.message = "A prompt with pictures has one completion: 'n' must be 1.",
-                    .param = "n",
-                    .code = "NOT_SUPPORTED"};
-  }
   return read_pictures(call, prompt, job);
 }
 

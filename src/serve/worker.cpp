@@ -112,7 +112,7 @@ Step Worker::step(int32_t max_ops) {
   }
   take_jobs();
   const Step reached = compute(max_ops);
-  if (seeing_ != nullptr) end_pictures();
+  if (seen_ != nullptr) follow_pictures();
   bool changed = false;
   for (auto a = answers_.begin(); a != answers_.end();) {
     take_pieces(*a);
@@ -193,29 +193,43 @@ bool Worker::must_wait(const Job& job) const {
 
 // Makes the tokens of a prompt with pictures.
 Status Worker::read_pictures(Job& job) {
-  std::vector<media::Image> images;
+  SLUICE_RETURN_IF_ERROR(pictures_->end());
   for (std::vector<uint8_t>& file : job.pictures) {
-    Result<media::Image> image = media::decode(file, decoding_);
-    if (!image.ok()) return image.status();
-    images.push_back(std::move(*image));
+    SLUICE_RETURN_IF_ERROR(pictures_->add_file(file, decoding_));
     file = {};
   }
-  Result<std::vector<Token>> tokens = pictures_->read(job.text, std::move(images), job.encoding);
+  Result<std::vector<Token>> tokens = pictures_->layout(job.text, job.encoding);
   if (!tokens.ok()) return tokens.status();
   job.prompts[0] = std::move(*tokens);
   return {};
 }
 
-// Takes back the memory once the prompt is computed, and lets the session into batches with others.
-void Worker::end_pictures() {
-  Answering& seeing = *seeing_;
-  const bool over = seeing.generation->finish() != Finish::kNone;
-  session::Session& session = seeing.slot->session();
-  if (!over && (seeing.generation->in_prompt() || session.busy())) return;
-  Status ended = pictures_->end();
-  if (ended.ok() && !session.in_batcher()) ended = scheduler_.add(session);
-  seeing_ = nullptr;
-  if (!ended.ok()) give_up(*seeing.task, ended);
+// Encodes the pictures that the slot does not hold. Its session is then in no batch until the
+// prompt is computed, unless it holds all of them.
+Status Worker::see_prompt(Job& job, Slot& slot, generate::Options* options) {
+  const std::vector<Token>& prompt = job.prompts[0];
+  if (options->reuse_prefix && pictures_->held_by(slot.session(), prompt)) return {};
+  scheduler_.remove(slot.session());
+  return pictures_->encode(slot.session(), prompt, options, [&] { return abandoned(job); });
+}
+
+// Lets the session into batches with others once its prompt is computed, and takes back the memory
+// when no generation needs the pictures any more.
+void Worker::follow_pictures() {
+  Task& task = *seen_;
+  Status status;
+  if (seeing_ != nullptr) {
+    const bool over = seeing_->generation->finish() != Finish::kNone;
+    session::Session& session = seeing_->slot->session();
+    if (!over && (seeing_->generation->in_prompt() || session.busy())) return;
+    if (!session.in_batcher()) status = scheduler_.add(session);
+    seeing_ = nullptr;
+  }
+  if (task.failure.ok() && status.ok() && task.begun < answers_of(*task.job)) return;
+  seen_ = nullptr;
+  const Status ended = pictures_->end();
+  if (status.ok()) status = ended;
+  if (!status.ok()) give_up(task, status);
 }
 
 void Worker::begin(Task& task) {
@@ -230,11 +244,12 @@ bool Worker::begin_answer(Task& task) {
   Job& job = *task.job;
   const int32_t index = task.begun, first = index / job.n * job.n;
   const bool sees = !job.pictures.empty();
-  if (sees) {
+  if (sees && seen_ == nullptr) {
     if (const Status read = read_pictures(job); !read.ok()) {
       give_up(task, read);
       return false;
     }
+    seen_ = &task;
   }
   const std::vector<Token>& prompt = job.prompts[static_cast<size_t>(index / job.n)];
   const session::Session* source = nullptr;
@@ -245,7 +260,7 @@ bool Worker::begin_answer(Task& task) {
     shared = true;
     if (!other.busy() && other.tokens().size() >= prompt.size()) source = &other;
   }
-  if (shared && source == nullptr) return false;
+  if (shared && (source == nullptr || (sees && task.unshared))) return false;
   const Result<Slot*> taken = slots_.take(prompt, job.cache_key);
   if (!taken.ok()) {
     give_up(task, taken.status());
@@ -257,22 +272,23 @@ bool Worker::begin_answer(Task& task) {
   } else {
     slots_.recall(slot, prompt);
   }
+  if (sees && shared && !pictures_->held_by(slot.session(), prompt)) {
+    task.unshared = true;  // each computes them, one after another
+    slots_.free(slot);
+    return false;
+  }
   generate::Options options = job.options;
+  options.reuse_prefix = options.reuse_prefix || (sees && shared);
   options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
   std::unique_ptr<generate::NextnDraft> nextn;
   if (model_.engine().nextn() != nullptr && options.drafts.ngram) {
     nextn = std::make_unique<generate::NextnDraft>(model_.engine());
     options.drafts.model = nextn.get();
   }
-  Status ready;
-  if (sees) {
-    scheduler_.remove(slot.session());  // until the prompt is computed
-    ready = pictures_->encode(slot.session(), prompt, &options, [&] { return abandoned(job); });
-  }
+  const Status ready = sees ? see_prompt(job, slot, &options) : Status();
   auto generation = ready.ok() ? generate::Generation::begin(slot.session(), prompt, options)
                                : Result<std::unique_ptr<generate::Generation>>(ready);
   if (!generation.ok()) {
-    if (sees) static_cast<void>(pictures_->end());
     if (!slot.session().in_batcher()) static_cast<void>(scheduler_.add(slot.session()));
     slots_.free(slot);
     give_up(task, generation.status());
@@ -283,7 +299,7 @@ bool Worker::begin_answer(Task& task) {
   ++task.running;
   scheduler_.add(**generation);
   answers_.push_back({&task, index, &slot, std::move(nextn), std::move(*generation)});
-  if (sees) seeing_ = &answers_.back();
+  if (!slot.session().in_batcher()) seeing_ = &answers_.back();
   return true;
 }
 
@@ -430,7 +446,8 @@ void Worker::end_all(const Status& why) {
   }
   while (std::shared_ptr<Job> job = next_job()) tasks_.emplace_back().job = std::move(job);
   for (Task& task : tasks_) give_up(task, stop_ ? reason() : why);
-  if (seeing_ != nullptr) end_pictures();
+  if (seen_ != nullptr) static_cast<void>(pictures_->end());
+  seen_ = nullptr;
   seeing_ = nullptr;
   for (Answering& a : answers_) {
     take_pieces(a);

@@ -68,6 +68,7 @@ class Worker {
     double start = 0;                // monotonic_ms
     int32_t begun = 0, running = 0;  // numbers of generations
     bool ended = false;              // its last event was emitted
+    bool unshared = false;           // copies of its prompt do not hold its pictures
     Status failure;
     std::deque<Event> unread;  // events that do not fit into the channel
     double full_since = 0;
@@ -91,7 +92,8 @@ class Worker {
   [[nodiscard]] bool begin_answer(Task& task);
   [[nodiscard]] Status read_pictures(Job& job);
   [[nodiscard]] bool must_wait(const Job& job) const;
-  void end_pictures();
+  [[nodiscard]] Status see_prompt(Job& job, Slot& slot, generate::Options* options);
+  void follow_pictures();
   void take_pieces(Answering& answering);
   void end_answer(Answering& answering);
   void begin_embedding(Task& task);
@@ -116,8 +118,10 @@ class Worker {
   std::list<Answering> answers_;
   native::PictureFile* pictures_ = nullptr;  // null: the model takes none
   media::DecodeOptions decoding_;
-  // The generation whose prompt has pictures, until the prompt is computed. It runs alone, because
-  // the memory of the model is lent to the encoder.
+  // The task whose pictures are read, until all its generations have begun, and the generation that
+  // computes them, until its prompt is computed. That one runs alone, because the memory of the
+  // model is lent to the encoder.
+  Task* seen_ = nullptr;
   Answering* seeing_ = nullptr;
   Task* embedding_ = nullptr;  // the task whose embedding pass is running
   bool embedded_last_ = false;

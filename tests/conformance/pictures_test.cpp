@@ -84,17 +84,33 @@ session::EngineOptions options_for(const json& entry) {
   return options;
 }
 
-// Reads a prompt, encodes what the session does not hold, and generates.
-Answer see(Seeing& seeing, const std::string& prompt, std::vector<media::Image> images, size_t n,
-           const std::function<bool()>& cancelled = nullptr, bool reuse = true) {
-  Answer failed;
-  auto tokens = seeing.pictures->read(prompt, std::move(images), {});
-  failed.status = tokens.status();
-  if (!tokens.ok()) return failed;
+// The tokens of a prompt with pictures.
+Result<std::vector<session::Token>> read(Seeing& seeing, const std::string& prompt,
+                                         std::vector<media::Image> images) {
+  SLUICE_RETURN_IF_ERROR(seeing.pictures->end());
+  for (media::Image& image : images) {
+    SLUICE_RETURN_IF_ERROR(seeing.pictures->add_pixels(
+        {image.row(0), static_cast<size_t>(image.size())}, image.width, image.height));
+  }
+  return seeing.pictures->layout(prompt, {});
+}
+
+generate::Options greedy_options(size_t n) {
   generate::Options options;
   options.sampling.temperature = 0;
   options.max_tokens = static_cast<int64_t>(n);
   options.ignore_eos = true;
+  return options;
+}
+
+// Reads a prompt, encodes what the session does not hold, and generates.
+Answer see(Seeing& seeing, const std::string& prompt, std::vector<media::Image> images, size_t n,
+           const std::function<bool()>& cancelled = nullptr, bool reuse = true) {
+  Answer failed;
+  auto tokens = read(seeing, prompt, std::move(images));
+  failed.status = tokens.status();
+  if (!tokens.ok()) return failed;
+  generate::Options options = greedy_options(n);
   options.reuse_prefix = reuse;
   failed.status = seeing.pictures->encode(*seeing.session, *tokens, &options, cancelled);
   if (!failed.status.ok()) return failed;
@@ -208,6 +224,111 @@ TEST(Pictures, TurnsReuseWhatTheSessionHolds) {
     EXPECT_LT(changed.counts.cached, one.counts.prompt - 2);
     if (kSanitized) break;
   }
+}
+
+// Encoded pictures serve the prompt in any session; one that holds none of them says so.
+TEST(Pictures, SessionsShareWhatIsEncoded) {
+  for (const json& family : manifest()) {
+    const json& entry = family["cases"][0];
+    if (!usable(family, entry)) continue;
+    SCOPED_TRACE(family["name"].get<std::string>());
+    session::EngineOptions options = options_for(entry);
+    options.n_sessions = 2;
+    Seeing seeing;
+    ASSERT_TRUE(open(family, options, &seeing).ok());
+    auto second = session::Session::create(seeing.model->engine());
+    ASSERT_TRUE(second.ok());
+    const auto greedy = entry["greedy"].get<std::vector<int32_t>>();
+    const auto prompt = read(seeing, entry["prompt"], images_of(entry));
+    ASSERT_TRUE(prompt.ok());
+    int steps = 0;
+    for (int i = 0; i < 2; ++i) {
+      generate::Options how = greedy_options(4);
+      const int before = steps;
+      const Status encoded = seeing.pictures->encode(*seeing.session, *prompt, &how, [&steps] {
+        ++steps;
+        return false;
+      });
+      ASSERT_TRUE(encoded.ok()) << encoded.message();
+      if (i == 1) {
+        EXPECT_LE(steps - before, 2);
+      }
+      const Answer one = answer(seeing, *prompt, how);
+      ASSERT_TRUE(one.status.ok()) << one.status.message();
+      EXPECT_EQ(one.counts.cached, 0);
+      EXPECT_EQ(one.tokens(), std::vector(greedy.begin(), greedy.begin() + 4));
+      std::swap(seeing.session, *second);
+    }
+    ASSERT_TRUE(seeing.pictures->end().ok());
+    // The first session holds the pictures, an empty one does not.
+    const Answer again = answer(seeing, *prompt, greedy_options(4));
+    static const std::set<std::string> recurrent = {"lfm2", "qwen35", "qwen3next"};
+    if (!recurrent.contains(family["arch"])) {
+      EXPECT_EQ(again.tokens(), std::vector(greedy.begin(), greedy.begin() + 4));
+    }
+    seeing.session->clear();
+    EXPECT_EQ(answer(seeing, *prompt, greedy_options(4)).status.code(), Code::kInvalidArgument);
+    if (kSanitized) break;
+  }
+}
+
+// Draft tokens behind pictures change nothing, even if they are a picture's.
+class TokensOfTheText final : public generate::DraftSource {
+ public:
+  [[nodiscard]] size_t propose(std::span<const session::Token> text,
+                               std::span<session::Token> out) override {
+    for (session::Token& token : out) token = text[at_++ % text.size()];
+    return out.size();
+  }
+
+ private:
+  size_t at_ = 0;
+};
+
+TEST(Pictures, DraftsChangeNothing) {
+  for (const json& family : manifest()) {
+    const json& entry = family["cases"][0];
+    if (!usable(family, entry)) continue;
+    SCOPED_TRACE(family["name"].get<std::string>());
+    session::EngineOptions options = options_for(entry);
+    options.draft_max = 4;
+    Seeing seeing;
+    ASSERT_TRUE(open(family, options, &seeing).ok());
+    const auto prompt = read(seeing, entry["prompt"], images_of(entry));
+    ASSERT_TRUE(prompt.ok());
+    TokensOfTheText drafts;
+    const auto greedy = entry["greedy"].get<std::vector<int32_t>>();
+    generate::Options how = greedy_options(greedy.size());
+    how.drafts.source = &drafts;
+    ASSERT_TRUE(seeing.pictures->encode(*seeing.session, *prompt, &how).ok());
+    const Answer drafted = answer(seeing, *prompt, how);
+    ASSERT_TRUE(drafted.status.ok()) << drafted.status.message();
+    EXPECT_EQ(drafted.tokens(), greedy);
+    const bool recurrent = seeing.model->engine().plan().kv.shape.recurrent();
+    EXPECT_EQ(drafted.counts.drafted > 0, !recurrent);
+    if (kSanitized) break;
+  }
+}
+
+// Memory is lent before a file is decoded: this one has no pixels behind its header.
+TEST(Pictures, FilesAreDecodedWithinTheBudget) {
+  const json all = manifest();
+  if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
+  const json& family = all[0];
+  std::vector<uint8_t> bmp(54);
+  const auto put = [&bmp](size_t at, std::initializer_list<uint8_t> bytes) {
+    std::copy(bytes.begin(), bytes.end(), bmp.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  put(0, {'B', 'M'});
+  put(10, {54, 0, 0, 0, 40});
+  put(18, {0xb8, 0x0b, 0, 0, 0xb8, 0x0b, 0, 0, 1, 0, 24});  // 3000 x 3000
+  session::EngineOptions options = options_for(family["cases"][0]);
+  Seeing unlimited, small;
+  ASSERT_TRUE(open(family, options, &unlimited).ok());
+  EXPECT_EQ(unlimited.pictures->add_file(bmp, {}).code(), Code::kInvalidArgument);
+  options.memory_budget = 16u << 20;
+  ASSERT_TRUE(open(family, options, &small).ok());
+  EXPECT_EQ(small.pictures->add_file(bmp, {}).code(), Code::kBudgetTooSmall);
 }
 
 TEST(Pictures, WrongPromptsAreErrors) {

@@ -145,12 +145,6 @@ test('what is refused, and that the server goes on', { skip }, async () => {
   await refused('data:image/png;base64,aGVsbG8=', 400, 'INVALID_ARGUMENT');
   await refused('data:image/png,x', 400, 'INVALID_ARGUMENT');
   await refused(url.slice(0, -100), 400, 'INVALID_ARGUMENT');
-  const { error } = await server.json('/v1/chat/completions', {
-    messages: look(),
-    n: 2,
-    ...greedy,
-  });
-  assert.deepEqual([error.code, error.param], ['NOT_SUPPORTED', 'n']);
   // A mark in a text is no picture.
   const { usage } = await server.json('/v1/chat/completions', {
     messages: [{ role: 'user', content: 'a <__media__> b' }],
@@ -159,6 +153,33 @@ test('what is refused, and that the server goes on', { skip }, async () => {
   assert.ok(usage.prompt_tokens > 0);
   const { choices } = await server.json('/v1/chat/completions', { messages: look(), ...greedy });
   assert.equal(choices[0].message.content, expected);
+});
+
+test('several completions of a prompt with pictures', { skip }, async () => {
+  const ask = (more) =>
+    server.json('/v1/chat/completions', { messages: look(), ...greedy, ...more });
+  for (const cachePrompt of [true, false]) {
+    const { choices, usage } = await ask({ n: 3, cache_prompt: cachePrompt });
+    assert.deepEqual(
+      choices.map(({ message }) => message.content),
+      [expected, expected, expected],
+    );
+    assert.equal(usage.prompt_tokens, kPrompt);
+  }
+  // Each choice is that of its own seed, whatever ends first.
+  const drawn = { temperature: 1, seed: 7, max_tokens: 12 };
+  const wanted = [];
+  for (let i = 0; i < 4; i++) {
+    const { choices } = await ask({ ...drawn, seed: 7 + i });
+    wanted.push(choices[0].message.content);
+  }
+  const { choices } = await ask({ ...drawn, n: 4 });
+  assert.deepEqual(
+    choices.map(({ message }) => message.content),
+    wanted,
+  );
+  const short = await ask({ n: 4, max_tokens: 1 });
+  assert.equal(short.choices.length, 4);
 });
 
 test('what the server says about its model', { skip }, async () => {

@@ -5,14 +5,14 @@
 // A row: `to` is a target, which has a request and a body, or "METHOD /path".
 //   with, without   members to set, names to drop       raw    members as text, at the end
 //   fill, long      lists and texts: [times, value]     nest   a list of this depth
-//   text            the whole body                      headers, server ('strict': see below)
+//   text            the whole body                      headers, server (see before())
 //   status, code, param      of the answer; the code of status 400 is INVALID_ARGUMENT by default
 //   answer          what the answer looks like: see matches()
 //   stream          the streamed answer must say the same; errors are streamed, too
 //   by              who decides: the check (default), the engine or the server
 // `known` lists the rows that a server does not meet, with the reason. They must fail.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -22,9 +22,17 @@ const { targets, known, rows } = JSON.parse(
   readFileSync(inRoot('tests', 'serve', 'requests.json'), 'utf8'),
 );
 const reranker = inRoot('tests', 'data', 'embeddings', 'bert-rank.gguf');
+// A model that takes pictures, where its fixtures are.
+const seeing = inRoot('..', 'shared', 'fixtures', 'vision', 'qwen2.5vl.gguf');
 const servers = {};
 
 before(async () => {
+  if (existsSync(seeing))
+    servers.pictures = await Server.startWith(
+      seeing,
+      ...['--projector', seeing.replace('.gguf', '.mmproj.gguf')],
+      ...['--ctx', `${context}`, '--memory-budget', '24m'],
+    );
   servers.plain = await Server.start('--ctx', `${context}`, '--parallel', '2');
   servers.reranker = await Server.startWith(reranker);
   servers.strict = await Server.start(
@@ -225,7 +233,8 @@ test('the table has every row that is known to fail', () => {
 
 for (const row of rows) {
   const reason = reasons.get(row.name);
-  test(row.name, () =>
+  const skip = row.server === 'pictures' && !existsSync(seeing) && `no ${seeing}`;
+  test(row.name, { skip }, () =>
     reason ? assert.rejects(check(row), undefined, `it works: ${reason}`) : check(row),
   );
 }
