@@ -1,9 +1,10 @@
 // Several engines in one process exchange saved states, over the same model and over others: with
 // other metadata, weights, KV cache types and policies, adapters and context lengths. Adapters and
-// budgets change between and during forward passes and restores; sessions are swapped out, forked
-// and restored in pieces; engines are destroyed with all of that half done. A restored state either
-// continues like a fresh session, bit by bit, or is refused with what differs, and refused exactly
-// when the fingerprints differ. random_sequence.h explains how to replay and to run more.
+// budgets change between and during forward passes and restores; prompts have pictures; sessions
+// are swapped out, forked and restored in pieces; engines are destroyed with all of that half done.
+// A restored state either continues like a fresh session, bit by bit, or is refused with what
+// differs, and refused exactly when the fingerprints differ. random_sequence.h explains how to
+// replay and to run more.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "../unit/gguf_builder.h"
 #include "fixtures_util.h"
 #include "generate/generation.h"
+#include "made_pictures.h"
 #include "native/session_swap.h"
 
 namespace sluice::test {
@@ -116,6 +118,7 @@ class Models {
     options.kv_policy = v.policy;
     options.n_threads = threads;
     options.n_sessions = sessions;
+    options.min_batch = MadePictures::kMaxTokens;
     if (v.skipped >= 0) options.approximate.skip = {&v.skipped, 1};
     auto model = native::Model::open(std::move(*header), options);
     return model.ok() ? std::move(*model) : nullptr;
@@ -195,6 +198,13 @@ class Models {
   std::vector<bool> ready_;
 };
 
+// Pictures for models like this one, the same for all of them.
+MadePictures& pictures_of(native::Model& model) {
+  static std::map<std::pair<int64_t, bool>, MadePictures> all;
+  const model::HParams& hp = model.engine().program().hp;
+  return all.try_emplace({hp.n_embd, hp.rope.sections[0] > 0}, hp).first->second;
+}
+
 // Logits of whole texts by engines without a history: one thread, unlimited memory, one session,
 // cleared before each text.
 class FreshEngines {
@@ -209,7 +219,11 @@ class FreshEngines {
       fresh.adapters = adapters;
     }
     fresh.session->clear();
-    const Status begun = fresh.session->begin(tokens);
+    const Status seen = pictures_of(*fresh.model).see(*fresh.model, *fresh.session, tokens);
+    EXPECT_TRUE(seen.ok()) << seen.message();
+    if (!seen.ok()) return {};
+    const Status begun = fresh.session->begin(
+        std::span(tokens).subspan(static_cast<size_t>(fresh.session->position())));
     EXPECT_TRUE(begun.ok()) << begun.message();
     if (!begun.ok()) return {};
     EXPECT_TRUE(fresh.model->run(*fresh.session).ok());
@@ -418,19 +432,29 @@ class EngineOperations {
   // Whether two sets of adapters compute the same.
   static bool same(int a, int b) { return a % 4 == b % 4; }
 
-  TokenList prompt(const session::Session& session, const Variant& v, Random& random) {
+  // What the session holds or a part of it, and more; pictures in it are computed.
+  TokenList prompt(Place& place, session::Session& session, Random& random) {
     const auto held = session.tokens();
     TokenList out(held.begin(), held.end());
+    MadePictures& pictures = pictures_of(*place.model);
     const uint64_t how = random() % 4;
-    if (how == 0) out.resize(out.size() * (random() % 4) / 4);
-    const size_t room = static_cast<size_t>(v.n_ctx);
+    if (how == 0) {
+      out.resize(out.size() * (random() % 4) / 4);
+      pictures.cut(&out);
+    }
+    const size_t room = static_cast<size_t>(place.variant.n_ctx);
     size_t more = 1 + random() % (random() % 6 == 0 ? room : 12);
-    if (out.size() + more > room) {
-      if (more >= room) more = room / 2;
+    const bool sees = random() % 4 == 0 && MadePictures::taken_by(session.engine());
+    const size_t seen = sees ? MadePictures::kMaxTokens : 0;
+    if (out.size() + more + seen > room) {
+      more = std::min(more, (room - seen) / 2);
       out.clear();
     }
+    if (sees) pictures.append(random, &out);
     const auto n_vocab = static_cast<uint64_t>(session.engine().program().hp.n_vocab);
     while (more-- > 0) out.push_back(static_cast<int32_t>(random() % n_vocab));
+    const Status status = pictures.see(*place.model, session, out);
+    EXPECT_TRUE(status.ok()) << status.message();
     return out;
   }
 
@@ -455,7 +479,7 @@ class EngineOperations {
     sequence_.note(name(place) + "answers");
     session::Session* session = enter(place, talk);
     ASSERT_NE(session, nullptr);
-    const TokenList text = prompt(*session, place.variant, random);
+    const TokenList text = prompt(place, *session, random);
     const auto kept = session->sync(text);
     ASSERT_TRUE(kept.ok()) << kept.status().message();
     sequence_.note(std::to_string(text.size()) + " tokens, " + std::to_string(*kept) + " kept");
@@ -470,7 +494,7 @@ class EngineOperations {
     sequence_.note(name(place) + "answers, interrupted");
     session::Session* session = enter(place, talk);
     ASSERT_NE(session, nullptr);
-    const TokenList text = prompt(*session, place.variant, random);
+    const TokenList text = prompt(place, *session, random);
     ASSERT_TRUE(session->sync(text).ok());
     talk.adapters = place.adapters;
     for (uint64_t steps = random() % 12; steps > 0 && session->busy(); --steps) {
@@ -709,7 +733,7 @@ class EngineOperations {
     Place::Talk& talk = place->talks[random() % std::size(place->talks)];
     session::Session* session = enter(*place, talk);
     ASSERT_NE(session, nullptr);
-    const TokenList text = prompt(*session, place->variant, random);
+    const TokenList text = prompt(*place, *session, random);
     const uint64_t what = random() % 4;
     if (what == 0 && !saved_.empty()) {
       const SavedState& saved = saved_[random() % saved_.size()];

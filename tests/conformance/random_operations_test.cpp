@@ -4,10 +4,10 @@
 // a full disk. Others are saved. They run alone or three in a batch, which they join, fork and
 // leave. Generations are cancelled at random moments; budgets change, also in mid-pass; invalid
 // prompts are rejected. KV caches have any type, with and without eviction; output heads are
-// clustered; tokens exit early; half of the generations use drafts, right and wrong. Whatever came
-// before, tokens and logits are bit-identical to those of the text alone, or the call is a typed
-// error after which everything continues. random_sequence.h explains how to replay and to run
-// more.
+// clustered; tokens exit early; half of the generations use drafts, right and wrong. Prompts have
+// pictures where the cache keeps every position. Whatever came before, tokens and logits are
+// bit-identical to those of the text alone, or the call is a typed error after which everything
+// continues. random_sequence.h explains how to replay and to run more.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -28,6 +28,7 @@
 #include "generate/nextn_draft.h"
 #include "generate/scheduler.h"
 #include "gguf/early_exit.h"
+#include "made_pictures.h"
 #include "native/session_swap.h"
 #include "nextn_util.h"
 
@@ -56,12 +57,16 @@ class Fresh {
     options.kv_policy = policy;
     options.n_ctx = n_ctx;
     options.n_threads = 1;
+    options.min_batch = MadePictures::kMaxTokens;
     opened_ = open_model(path, options);
   }
-  Answer answer(const Tokens& prompt, size_t n) {
+  Answer answer(const Tokens& prompt, size_t n, MadePictures& pictures) {
     Answer out;
     opened_.session->clear();
-    Tokens next = prompt;
+    const Status seen = pictures.see(*opened_.model, *opened_.session, prompt);
+    EXPECT_TRUE(seen.ok()) << seen.message();
+    if (!seen.ok()) return out;
+    Tokens next(prompt.begin() + opened_.session->position(), prompt.end());
     while (true) {
       const Status begun = opened_.session->begin(next);
       EXPECT_TRUE(begun.ok()) << begun.message();
@@ -112,6 +117,7 @@ class Operations {
     options_.kv_policy = policy_;
     options_.n_threads = threads;
     options_.parallel = 3;
+    options_.min_batch = MadePictures::kMaxTokens;
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
     options_.draft_max = static_cast<int32_t>(random_() % 2 * 9);
     options_.nextn = options_.draft_max > 0 && has_nextn(path, options_);
@@ -132,6 +138,8 @@ class Operations {
       if (place.ok()) live.place = std::move(*place);
     }
     n_vocab_ = static_cast<Token>(model_->engine().program().hp.n_vocab);
+    pictures_.emplace(model_->engine().program().hp);
+    sees_ = MadePictures::taken_by(model_->engine());
   }
 
   [[nodiscard]] bool ready() const { return model_ != nullptr; }
@@ -275,16 +283,28 @@ class Operations {
     if (how < 4) out.assign(held.begin(), held.end());
     if (how >= 4 && how < 6)
       out.assign(held.begin(), held.begin() + held.size() * (random_() % 5) / 4);
+    pictures_->cut(&out);
     const size_t room =
         static_cast<size_t>(n_ctx_) - std::min<size_t>(out.size(), static_cast<size_t>(n_ctx_));
     const size_t longest = random_() % 8 == 0 ? static_cast<size_t>(n_ctx_) : 40;
     size_t more = 1 + random_() % longest;
-    if (more + 8 > room) {
+    const bool sees = sees_ && random_() % 3 == 0;
+    const size_t seen = sees ? MadePictures::kMaxTokens : 0;
+    if (more + seen + 8 > room) {
       out.clear();
-      more = std::min<size_t>(more, static_cast<size_t>(n_ctx_) - 8);
+      more = std::min<size_t>(more, static_cast<size_t>(n_ctx_) - seen - 8);
     }
-    while (more-- > 0)
-      out.push_back(static_cast<Token>(random_() % static_cast<uint64_t>(n_vocab_)));
+    const auto say = [&](size_t n) {
+      while (n-- > 0)
+        out.push_back(static_cast<Token>(random_() % static_cast<uint64_t>(n_vocab_)));
+    };
+    if (sees) {
+      const size_t before = random_() % more;
+      say(before);
+      pictures_->append(random_, &out);
+      more -= before;
+    }
+    say(more);
     return out;
   }
 
@@ -334,6 +354,8 @@ class Operations {
       if (how == 2) options.drafts.source = &guesses;
       if (how == 3) options.drafts.model = head();
     }
+    const std::vector<generate::Media> media = pictures_->of(text);
+    options.media = media;
     auto generation = generate::Generation::begin(*live.session, text, options);
     ASSERT_TRUE(generation.ok()) << generation.status().message();
     const int32_t max_ops = random_() % 3 == 0 ? 1 + static_cast<int32_t>(random_() % 20) : 0;
@@ -371,7 +393,7 @@ class Operations {
       const auto now = live.session->logits();
       logits.assign(now.begin(), now.end());
     }
-    const Answer expected = fresh_.answer(text, tokens.size());
+    const Answer expected = fresh_.answer(text, tokens.size(), *pictures_);
     ASSERT_EQ(tokens, expected.tokens) << "after " << text.size() << " tokens, "
                                        << (*generation)->counts().cached << " of them cached";
     ASSERT_EQ(logits.size(), expected.logits.size());
@@ -406,6 +428,8 @@ class Operations {
     for (size_t i = 0; i < answers.size(); ++i) {
       answers[i].session = live_[i].session;
       answers[i].text = prompt(*live_[i].session);
+      const Status seen = pictures_->see(*model_, *live_[i].session, answers[i].text);
+      ASSERT_TRUE(seen.ok()) << seen.message();
       answers[i].begins = random_() % 3 == 0 ? random_() % 40 : 0;
       if (random_() % 4 == 0) answers[i].cut = answers[i].begins + random_() % 60;
       ASSERT_TRUE(scheduler.add(*live_[i].session).ok());
@@ -430,7 +454,7 @@ class Operations {
     for (Answering& a : answers) {
       ASSERT_NE(a.generation->finish(), Finish::kFailed) << a.generation->failure().message();
       for (const auto& piece : a.generation->take_pieces()) a.tokens.push_back(piece.token);
-      ASSERT_EQ(a.tokens, fresh_.answer(a.text, a.tokens.size()).tokens)
+      ASSERT_EQ(a.tokens, fresh_.answer(a.text, a.tokens.size(), *pictures_).tokens)
           << "after " << a.text.size() << " tokens, " << a.generation->counts().cached << " held";
     }
     for (Live& live : three()) live.place->hold(false);
@@ -533,6 +557,8 @@ class Operations {
     const Tokens foreign = {1, n_vocab_};
     EXPECT_EQ(live.session->sync(foreign).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(live.session->sync({}).status().code(), Code::kPromptEmpty);
+    const Tokens unseen = {1, session::kMediaToken, 1};
+    EXPECT_EQ(live.session->sync(unseen).status().code(), Code::kInvalidArgument);
     ASSERT_EQ(live.session->position(), before);
   }
 
@@ -557,6 +583,8 @@ class Operations {
   std::unique_ptr<native::Model> model_;
   std::unique_ptr<native::SessionSwap> swap_;
   std::optional<generate::NextnDraft> nextn_;  // destroyed before its model
+  std::optional<MadePictures> pictures_;
+  bool sees_ = false;
   Live live_[5];
   std::vector<Saved> saved_;
   Token n_vocab_ = 0;
