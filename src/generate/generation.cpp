@@ -71,6 +71,10 @@ std::vector<Token> as_source(std::span<const Token> prompt, Token start) {
   return out;
 }
 
+// How long steps may be queued: a caller sees no token meanwhile, and cancels the rest in vain.
+constexpr double kQueueMs = 100;
+constexpr int32_t kMinQueue = 4, kMaxQueue = 64;
+
 double rate(int32_t tokens, double ms) {
   return tokens > 0 && ms > 0 ? tokens * 1000 / ms : 0;
 }
@@ -115,6 +119,8 @@ struct Generation::Impl {
   Step go_on();
   Step draft_step(int32_t max_ops);
   Step begin_pass();
+  [[nodiscard]] int32_t steps_to_queue() const;
+  Status begin_queue(int32_t steps);
   Result<Token> pick();
   [[nodiscard]] std::span<const float> logits() const {
     return session.logits(length - 1 - first_row);
@@ -141,10 +147,15 @@ struct Generation::Impl {
   State state = State::kEnded;
   bool in_prompt = true;
   std::optional<Drafter> drafter;
-  std::vector<Token> upcoming;  // tokens of the next pass
-  int32_t length = 0;           // tokens of the sequence before unconfirmed draft tokens
-  int32_t first_row = 0;        // position whose logits are the first of the pass
-  std::vector<Piece> pieces;    // the first `ready` of them can be taken, the others are held
+  std::vector<float> sampling;          // of `queue`
+  std::vector<Token> stops;             // of `queue`; empty: not looked for yet
+  session::StepQueue queue;             // steps whose tokens the executor chooses
+  int32_t queued = 0;                   // steps of the pass, if it is a queue
+  double queue_began = 0, step_ms = 0;  // when it began, and the time of each of its steps
+  std::vector<Token> upcoming;          // tokens of the next pass
+  int32_t length = 0;                   // tokens of the sequence before unconfirmed draft tokens
+  int32_t first_row = 0;                // position whose logits are the first of the pass
+  std::vector<Piece> pieces;  // the first `ready` of them can be taken, the others are held
   size_t ready = 0;
   uint64_t released_bytes = 0;  // text bytes of all pieces that became ready
   Finish finish = Finish::kNone;
@@ -232,6 +243,10 @@ Step Generation::Impl::advance(int32_t max_ops) {
     in_prompt = false;
     if (options.max_tokens == 0) return end(Finish::kLength);
   }
+  if (queued > 0) {
+    const int32_t steps = std::max(session.position() - first_row, 1);
+    step_ms = (monotonic_ms() - queue_began) / steps;
+  }
   state = State::kChoose;
   return Step::kProgress;
 }
@@ -240,6 +255,11 @@ Step Generation::Impl::advance(int32_t max_ops) {
 // gives the same distribution as masking first. (Not quite if top-p or the like cut the tail, so
 // that reported probabilities need the mask every time.)
 Result<Token> Generation::Impl::pick() {
+  const std::span<const Token> chosen = session.chosen();
+  if (!chosen.empty()) {
+    sampler.skip();
+    return chosen[static_cast<size_t>(length - 1 - first_row)];
+  }
   const std::span<const float> row = logits();
   std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
   text = text.subspan(static_cast<size_t>(session::source_of(text)));
@@ -339,7 +359,7 @@ Step Generation::Impl::go_on() {
     ++known;
     ++length;
   }
-  counts.accepted += static_cast<int32_t>(known);
+  (queued > 0 ? counts.passes : counts.accepted) += static_cast<int32_t>(known);
   if (known == upcoming.size()) return Step::kProgress;
   upcoming.erase(upcoming.begin(), upcoming.begin() + static_cast<std::ptrdiff_t>(known));
   const session::MemoryPlan& plan = session.engine().plan();
@@ -366,14 +386,54 @@ Step Generation::Impl::draft_step(int32_t max_ops) {
   return step == Step::kDone ? begin_pass() : step;
 }
 
+// How many steps the executor may choose the tokens of; 0 or 1: none. Behind a queue that ended
+// early the sampler decides.
+int32_t Generation::Impl::steps_to_queue() const {
+  const sample::Params& params = options.sampling;
+  const bool drawn = params.temperature > 0;
+  const int32_t most = std::min(session.max_queue(), kMaxQueue);
+  if (most < 2 || upcoming.size() != 1 || drafter || matcher || options.logprobs >= 0 ||
+      !options.script.empty() || !sample::keeps_logits(params) ||
+      (drawn && (params.top_k < 1 || params.top_k > session::kMaxQueuedTopK)) ||
+      static_cast<int32_t>(session.chosen().size()) < queued) {
+    return 0;
+  }
+  const double in_time = step_ms > 0 ? std::min(kQueueMs / step_ms, double{kMaxQueue}) : 0;
+  const int64_t left = options.max_tokens >= 0 ? options.max_tokens - counts.generated : most;
+  return static_cast<int32_t>(
+      std::min<int64_t>({most, left, std::max(static_cast<int32_t>(in_time), kMinQueue)}));
+}
+
+Status Generation::Impl::begin_queue(int32_t steps) {
+  if (stops.empty()) {
+    stops = options.stop_tokens;
+    const std::span<const Token> ends = tokenizer.end_of_generation();
+    if (!options.ignore_eos) stops.insert(stops.end(), ends.begin(), ends.end());
+  }
+  const sample::Params& params = options.sampling;
+  if (params.temperature > 0) {
+    sampling = {params.temperature, static_cast<float>(params.top_k), params.top_p, params.min_p};
+    const size_t draws = sampling.size();
+    sampling.resize(draws + static_cast<size_t>(steps));
+    sampler.peek(std::span(sampling).subspan(draws));
+  }
+  queue = {stops, sampling};
+  queue_began = monotonic_ms();
+  return session.begin_queue(upcoming[0], steps, queue);
+}
+
 Step Generation::Impl::begin_pass() {
+  const int32_t steps = steps_to_queue();
+  queued = steps > 1 ? steps : 0;
   const size_t said = upcoming.size();
   if (drafter) {
     const std::span<const Token> drafts = drafter->draft_tokens();
     upcoming.insert(upcoming.end(), drafts.begin(), drafts.end());
   }
   const int32_t drafted = static_cast<int32_t>(upcoming.size() - said);
-  Status begun = drafted > 0 ? session.begin_last(upcoming, drafted + 1) : session.begin(upcoming);
+  Status begun = queued > 0    ? begin_queue(steps)
+                 : drafted > 0 ? session.begin_last(upcoming, drafted + 1)
+                               : session.begin(upcoming);
   if (!begun.ok()) return fail(std::move(begun));
   length = session.position() + static_cast<int32_t>(said);
   first_row = length - 1;

@@ -71,6 +71,7 @@ Json mixture_json(const model::Moe& m) {
 // The fields specific to each kind of operation that the GPU executor supports. It rejects other
 // kinds.
 Json own_json(const model::Op& op) {
+  if (const auto* own = op.get<model::EmbedOp>()) return {{"scale", own->scale}};
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
   if (const auto* own = op.get<model::RopeOp>()) {
@@ -164,6 +165,12 @@ Json cache_json(const kv::LayerShape& l) {
           {"state", l.state}};
 }
 
+// The matrix whose rows are the embeddings; -1: more than a row makes an embedding.
+int32_t embedding_of(const Program& p) {
+  const auto* own = p.ops.front().get<model::EmbedOp>();
+  return own != nullptr && own->mode < 0 && p.tables.size() == 1 ? p.embedding : -1;
+}
+
 }  // namespace
 
 std::string GpuExecutor::describe() const {
@@ -186,6 +193,7 @@ std::string GpuExecutor::describe() const {
       {"bidirectional", plan.kv.shape.bidirectional},
       {"pool", p.pool},
       {"head", p.head},
+      {"embedding", embedding_of(p)},
       {"widths", std::vector<int64_t>(p.width.begin(), p.width.end())},
       {"ropes", std::move(ropes)},
       {"ops", list(p.ops, op_json)},

@@ -31,6 +31,19 @@ bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
          spec.parts.empty() && !watched_ && plan.kv.types.f16() && !plan.kv.layout.evicts();
 }
 
+// Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.
+int32_t GpuExecutor::max_queue() const {
+  if (pass_.lost != 0 || pass_.cut != 0 || pass_.least > 1) return 0;
+  return std::min(static_cast<int32_t>(pass_.max_queue), engine_.plan().batch.n_batch);
+}
+
+// Makes a queue a batch of its first token, for a step whose token the caller chooses.
+void GpuExecutor::to_single_step() {
+  n_ = 1;
+  spec_.first_row = 0;
+  spec_.queue = nullptr;
+}
+
 void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) {
   ++pass_.serial;
   pass_.state = GpuPass::kNone;
@@ -46,7 +59,8 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   n_ = n;
   spec_ = spec;
   where_ = for_gpu(n, spec) ? Where::kEmbedding : Where::kCpu;
-  cpu_.begin(sequence, n, spec);
+  if (spec_.queue != nullptr && (where_ == Where::kCpu || n > max_queue())) to_single_step();
+  cpu_.begin(sequence, n_, spec_);
 }
 
 // Loads all small tensors once per memory plan. They are few and do not move within a plan.
@@ -84,6 +98,17 @@ void GpuExecutor::hand_over() {
   pass_.first_row = spec_.first_row;
   pass_.n_rows = spec_.n_rows;
   pass_.layer = -1;
+  pass_.steps = 0;
+  if (spec_.queue != nullptr) {
+    chosen_.resize(static_cast<size_t>(n_));
+    pass_.steps = n_;
+    pass_.token = held_of_->token(pass_.first);
+    pass_.chosen = address(chosen_.data());
+    pass_.n_chosen = 0;
+    pass_.stops = address(spec_.queue->stops.data());
+    pass_.n_stops = static_cast<uint32_t>(spec_.queue->stops.size());
+    pass_.sampling = address(spec_.queue->sampling.data());
+  }
   pass_.state = GpuPass::kWanted;
   where_ = Where::kGpu;
 }
@@ -135,7 +160,15 @@ Step GpuExecutor::step(int32_t* max_ops) {
   if (where_ == Where::kCpu) return on_cpu(max_ops);
   if (pass_.state == GpuPass::kDone) {
     pass_.state = GpuPass::kNone;
-    pass_.held = kept_at_ = pass_.first + pass_.n;
+    const bool queued = spec_.queue != nullptr;
+    if (queued && pass_.n_chosen == 0) {
+      ++pass_.serial;
+      to_single_step();
+      cpu_.begin(*held_of_, n_, spec_);
+      where_ = Where::kEmbedding;
+      return Step::kProgress;
+    }
+    pass_.held = kept_at_ = pass_.first + (queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
     ++pass_.on_gpu;
     where_ = Where::kCpu;
     if (pass_.cut == 0) {  // the GPU computed everything
@@ -149,6 +182,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
   if (pass_.lost == 0) return Step::kBlocked;
   pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
+  if (spec_.queue != nullptr) to_single_step();
   cpu_.begin(*held_of_, n_, spec_);
   return Step::kProgress;
 }

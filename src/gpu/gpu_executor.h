@@ -46,6 +46,14 @@ struct GpuPass {
   // new memory plan changes them.
   uint32_t x = 0, logits = 0, ropes = 0;
   uint32_t cut = 0;  // the first operation that runs on the CPU; 0: all run on the GPU
+  // How many steps JavaScript can queue; 0: it queues none.
+  uint32_t max_queue = 0;
+  // A queue (session/step_queue.h): `steps` > 0, the first of which computes `token`. JavaScript
+  // writes the token after each step, [steps] i32 at `chosen`, and how many there are.
+  int32_t steps = 0, token = 0;
+  uint32_t chosen = 0, n_chosen = 0;
+  uint32_t stops = 0, n_stops = 0;  // address and number of StepQueue::stops
+  uint32_t sampling = 0;            // address of StepQueue::sampling
 };
 
 class GpuExecutor final : public session::Executor {
@@ -58,6 +66,10 @@ class GpuExecutor final : public session::Executor {
   void begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) override;
   [[nodiscard]] session::Step step(int32_t* max_ops) override;
   void abandon() override;
+  [[nodiscard]] int32_t max_queue() const override;
+  [[nodiscard]] std::span<const session::Token> chosen() const override {
+    return {chosen_.data(), spec_.queue != nullptr ? pass_.n_chosen : 0};
+  }
   [[nodiscard]] const session::Sequence* sequence() const override { return cpu_.sequence(); }
   [[nodiscard]] const Status& failure() const override { return cpu_.failure(); }
   [[nodiscard]] std::span<float> logits(int32_t row) const override { return cpu_.logits(row); }
@@ -71,6 +83,7 @@ class GpuExecutor final : public session::Executor {
   // for the GPU.
   enum class Where : uint8_t { kCpu, kEmbedding, kGpu };
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
+  void to_single_step();
   [[nodiscard]] bool vectors_ready();
   [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
   [[nodiscard]] bool take_layers_back();
@@ -92,6 +105,7 @@ class GpuExecutor final : public session::Executor {
   uint32_t replans_ = 0;
   std::vector<const float*> vectors_;
   std::vector<const void*> rows_, ropes_;
+  std::vector<session::Token> chosen_;
 };
 
 }  // namespace sluice::gpu

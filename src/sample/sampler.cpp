@@ -116,6 +116,12 @@ std::vector<Candidate> top_of(size_t count, const Candidate* from, const float* 
   return result;
 }
 
+bool penalizes(const Params& params) {
+  return params.penalty_last_n != 0 &&
+         (params.repeat_penalty != 1 || params.frequency_penalty != 0 ||
+          params.presence_penalty != 0);
+}
+
 bool within(float value, float low, float high) {
   return value >= low && value <= high;
 }
@@ -162,6 +168,10 @@ Status validate(const Params& params, int64_t n_vocab) {
   return {};
 }
 
+bool keeps_logits(const Params& params) {
+  return params.logit_bias.empty() && !penalizes(params);
+}
+
 Result<uint64_t> parse_seed(std::string_view text) {
   const bool negative = text.starts_with('-');
   const char* const end = text.data() + text.size();
@@ -195,10 +205,13 @@ Sampler::Sampler(const Params& params, int64_t n_vocab) : params_(params) {
   for (uint64_t& word : rng_) word = splitmix64(state);
 }
 
-bool Sampler::penalizes() const {
-  return params_.penalty_last_n != 0 &&
-         (params_.repeat_penalty != 1 || params_.frequency_penalty != 0 ||
-          params_.presence_penalty != 0);
+void Sampler::peek(std::span<float> out) const {
+  uint64_t rng[] = {rng_[0], rng_[1], rng_[2], rng_[3]};
+  for (float& value : out) value = static_cast<float>(next_uniform(rng));
+}
+
+void Sampler::skip() {
+  if (params_.temperature > 0) next_uniform(rng_);
 }
 
 // Fills the entries with the logits after biases and penalties. Tokens that are not allowed get
@@ -215,7 +228,7 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
   for (const auto& [token, bias] : params_.logit_bias) {
     if (known(token)) entries[token].logprob = sanitize(entries[token].logprob + bias);
   }
-  if (!penalizes()) return;
+  if (!penalizes(params_)) return;
   if (params_.penalty_last_n > 0) {
     const size_t window = static_cast<size_t>(params_.penalty_last_n);
     history = history.last(std::min(history.size(), window));
@@ -270,7 +283,7 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> hist
   logits = logits.first(std::min(logits.size(), entries_.size() / sizeof(Candidate)));
   const size_t n = logits.size();
   const size_t k = params_.top_k > 0 ? std::min(n, static_cast<size_t>(params_.top_k)) : n;
-  const bool changed = !params_.logit_bias.empty() || penalizes() || !allowed.empty();
+  const bool changed = !params_.logit_bias.empty() || penalizes(params_) || !allowed.empty();
   const double uniform =  // one draw per token, regardless of the logits
       params_.temperature > 0 ? next_uniform(rng_) : 0;
   Token best = kNoToken;

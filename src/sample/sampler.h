@@ -40,6 +40,9 @@ struct Params {
 // 2^64 - 1. Errors: kInvalidArgument.
 [[nodiscard]] Result<uint64_t> parse_seed(std::string_view text);
 
+// Whether logits are taken as they are, without penalties and biases.
+[[nodiscard]] bool keeps_logits(const Params& params);
+
 struct Candidate {
   Token token;
   float logprob;  // natural log of its probability
@@ -61,12 +64,16 @@ class Sampler {
   // Returns kNoToken if all tokens are banned or no logit is a number.
   [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history,
                              std::span<const uint64_t> allowed = {});
+  // The next `out.size()` numbers that sample() will draw with, rounded to f32; it draws one for
+  // each token unless it is greedy. skip() passes over one of them, for a token that was sampled
+  // elsewhere.
+  void peek(std::span<float> out) const;
+  void skip();
   // As the function top_logprobs(), from the distribution that the last sample() drew from: after
   // all parameters, without the tokens that it excluded.
   [[nodiscard]] std::vector<Candidate> top_logprobs(int n, Token chosen) const;
 
  private:
-  [[nodiscard]] bool penalizes() const;
   void adjust(std::span<const float> logits, std::span<const Token> history,
               std::span<const uint64_t> allowed);
   void penalize(std::span<const Token> history);

@@ -11,6 +11,7 @@
 #include "session/media.h"
 #include "session/partial_forward.h"
 #include "session/sequence.h"
+#include "session/step_queue.h"
 
 namespace sluice::session {
 
@@ -45,6 +46,9 @@ struct BatchSpec {
   MediaBatch media;                      // rows: the batch is a picture's
   const PartialForward* part = nullptr;  // run only this part of the pass; must outlive the batch
   const NextnBatch* nextn = nullptr;     // run the MTP head; must outlive the batch
+  // Each token of the batch is a step of its own, and all but the first are chosen by the executor,
+  // which has max_queue() > 0; must outlive the batch.
+  const StepQueue* queue = nullptr;
 };
 
 // Receives a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].
@@ -70,6 +74,11 @@ class Executor {
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
   // How many sequences a batch may have.
   [[nodiscard]] virtual int32_t max_parts() const { return 1; }
+  // How many steps a batch with BatchSpec::queue may have; 0: it takes none.
+  [[nodiscard]] virtual int32_t max_queue() const { return 0; }
+  // The tokens that a batch with BatchSpec::queue chose, one after each of its steps. Empty: it had
+  // one step only, and the caller chooses from logits(0).
+  [[nodiscard]] virtual std::span<const Token> chosen() const { return {}; }
   // Drops one sequence from a batch of several; the others continue.
   virtual void drop(const Sequence& sequence) { static_cast<void>(sequence); }
   // Abandons the running batch.

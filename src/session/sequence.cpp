@@ -125,6 +125,10 @@ void Sequence::append(std::span<const Token> tokens) {
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
 }
 
+void Sequence::append_chosen(std::span<const Token> tokens) {
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_ + 1);
+}
+
 void Sequence::append(const MediaInput& input) {
   forget_media();
   if (position_ == 0) source_ = 0;

@@ -77,6 +77,8 @@ class Sequence {
   void clear() { rewind(0); }
   // Sets the tokens of the next pass, after position(); they must fit the context.
   void append(std::span<const Token> tokens);
+  // Sets what follows the first token of the next pass.
+  void append_chosen(std::span<const Token> tokens);
   // Sets a picture as the next pass.
   void append(const MediaInput& input);
 

@@ -149,6 +149,35 @@ Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
   return {};
 }
 
+Status Session::begin_queue(Token token, int32_t n, const StepQueue& queue) {
+  n = std::min({n, max_queue(), engine_.plan().context.n_ctx - position()});
+  SLUICE_RETURN_IF_ERROR(admit({&token, 1}, position(), 1));
+  BatchSpec spec;
+  spec.n_rows = 1;
+  spec.queue = &queue;
+  start_pass(spec, {});
+  sequence_.append({&token, 1});
+  pass_end_ = position() + std::max(n, 1);
+  pass_ = engine_.passes().begin();
+  begin_batch();
+  return {};
+}
+
+// Adds the tokens that a queue chose to the sequence, and returns how many of its steps count.
+int32_t Session::end_queue() {
+  const std::span<const Token> chosen = engine_.executor().chosen();
+  const size_t steps = std::max<size_t>(chosen.size(), 1);
+  sequence_.append_chosen(chosen.first(std::min(chosen.size(), steps - 1)));
+  pass_end_ = position() + static_cast<int32_t>(steps);
+  return static_cast<int32_t>(steps);
+}
+
+std::span<const Token> Session::chosen() const {
+  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || spec_.queue == nullptr)
+    return {};
+  return engine_.executor().chosen();
+}
+
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
   if (!bidirectional() || first < 0 || count < 1 ||
       int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
@@ -348,11 +377,12 @@ Step Session::step(int32_t max_ops) {
     }
     result = engine_.executor().step(&left);
     if (result != Step::kDone) break;
-    sequence_.commit_batch(batch_);
-    stats_.tokens += static_cast<uint64_t>(batch_);
+    const int32_t computed = spec_.queue != nullptr ? end_queue() : batch_;
+    sequence_.commit_batch(computed);
+    stats_.tokens += static_cast<uint64_t>(computed);
     if (position() == pass_end_) {
       active_ = false;
-      if (!spec_.embed && !in_part()) {
+      if (!spec_.embed && !in_part() && spec_.queue == nullptr) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.passes().ms());
       }
       engine_.passes().end();

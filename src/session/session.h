@@ -66,6 +66,15 @@ class Session {
   // The same for the logits of the last `n_rows` of the tokens, of which there are at most
   // plan().batch.draft_batch. Row 0 is the first of these rows.
   [[nodiscard]] Status begin_last(std::span<const Token> tokens, int32_t n_rows);
+  // Begins up to `n` steps, as many as fit max_queue() and the context: the first computes `token`,
+  // and each later one the token that the executor chose before (StepQueue). `queue` must outlive
+  // the pass. Then chosen() has the token after each step that was computed; the sequence holds all
+  // but the last of them. Empty: one step was computed, and logits() has its row.
+  [[nodiscard]] Status begin_queue(Token token, int32_t n, const StepQueue& queue);
+  [[nodiscard]] int32_t max_queue() const {
+    return batcher_ != nullptr ? 0 : engine_.executor().max_queue();
+  }
+  [[nodiscard]] std::span<const Token> chosen() const;
   // Bidirectional models: computes `tokens` from an empty cache, for the logits of rows
   // [first, first + count), at most plan().batch.logits_rows. Errors: begin()'s.
   [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
@@ -155,6 +164,7 @@ class Session {
                   std::span<const int32_t> ends);
   void start_pass(const BatchSpec& spec, std::span<const int32_t> ends);
   void begin_batch();
+  [[nodiscard]] int32_t end_queue();
   [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void fail(Status status);
   // Whether the sequence was computed with other adapters.

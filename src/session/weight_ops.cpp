@@ -137,8 +137,9 @@ bool CpuExecutor::op_embed(const Op& op) {
         if (v >= 0 && cx_.vec(v) == nullptr && !feed_.need_vec(v)) return false;
       }
     }
-    if (!row_feed_.begin(cx_.tokens)) return false;
+    if (cx_.spec.queue == nullptr && !row_feed_.begin(cx_.tokens)) return false;
     fill_rope_tables(cx_);
+    if (cx_.spec.queue != nullptr) return true;  // the executor reads the rows
     cursor_.started = true;
   }
   if (!row_feed_.ready(0)) return false;

@@ -33,6 +33,9 @@ class BaseTokenizer : public Tokenizer {
   }
   [[nodiscard]] std::string_view pair_template() const final { return pair_template_; }
   [[nodiscard]] bool is_end_of_generation(Token token) const final;
+  [[nodiscard]] std::span<const Token> end_of_generation() const final {
+    return specials_.end_of_generation;
+  }
   [[nodiscard]] bool is_control(Token token) const final;
   [[nodiscard]] std::vector<Token> gated_tokens() const final;
   [[nodiscard]] bool strips_leading_space() const override { return false; }

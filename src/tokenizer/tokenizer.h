@@ -62,7 +62,8 @@ class Tokenizer {
   [[nodiscard]] virtual Token separator() const = 0;  // between the two texts of a pair; -1: none
   // The template of a pair for reranking, with {query} and {document}; empty: none.
   [[nodiscard]] virtual std::string_view pair_template() const = 0;
-  [[nodiscard]] virtual bool is_end_of_generation(Token token) const = 0;  // EOS, EOT, ...
+  [[nodiscard]] virtual bool is_end_of_generation(Token token) const = 0;      // EOS, EOT, ...
+  [[nodiscard]] virtual std::span<const Token> end_of_generation() const = 0;  // these tokens
   [[nodiscard]] virtual bool is_control(Token token) const = 0;
   // The tokens that text becomes only outside of literal spans. A user's text that contains one
   // must be marked as literal.

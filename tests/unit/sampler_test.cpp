@@ -317,6 +317,34 @@ TEST(Sampler, GeneratorIsXoshiro256) {
   }
 }
 
+TEST(Sampler, DrawsWithWhatItPeekedAtAndSkips) {
+  Params p = plain();
+  p.seed = 8;
+  const std::vector<float> logits(1000, 0.0f);
+  Sampler sampler(p, 1000);
+  std::vector<float> draws(20);
+  sampler.peek(draws);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    if (i % 3 == 1) {
+      sampler.skip();
+    } else {
+      EXPECT_EQ(sampler.sample(logits, {}), static_cast<Token>(draws[i] * 1000)) << i;
+    }
+  }
+}
+
+TEST(Sampler, KeepsLogitsWithoutPenaltiesAndBiases) {
+  Params p;
+  EXPECT_TRUE(keeps_logits(p));
+  p.logit_bias = {{1, 0.5f}};
+  EXPECT_FALSE(keeps_logits(p));
+  p.logit_bias.clear();
+  p.presence_penalty = 1;
+  EXPECT_FALSE(keeps_logits(p));
+  p.penalty_last_n = 0;
+  EXPECT_TRUE(keeps_logits(p));
+}
+
 TEST(Sampler, BrokenLogitsDoNoHarm) {
   for (const float temperature : {0.0f, 1.0f, 1e-30f, 1e30f}) {
     for (const int top_k : {0, 1, 2}) {

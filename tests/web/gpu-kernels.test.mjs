@@ -24,6 +24,7 @@ const forms = [
   'attention',
   'experts',
   'recurrent',
+  'sampling',
   'layer',
 ];
 const all = [...forms, 'everyType', 'moreProducts', 'rows', 'moreAttention'];

@@ -196,6 +196,80 @@ for (const [name, [aLayer, ofHead]] of Object.entries(kDispatches)) {
   );
 }
 
+/** What a generation may ask for, and whether its steps are queued. */
+const kQueues = [
+  [{ temperature: 0 }, true],
+  [{ temperature: 0.9, topK: 40, topP: 0.95, minP: 0.05, seed: 3 }, true],
+  [{ temperature: 1.5, topK: 64, topP: 1, minP: 0, seed: 4 }, true],
+  [{ temperature: 1, topK: 0, seed: 5 }, false],
+  [{ temperature: 0, frequencyPenalty: 1 }, false],
+];
+// Scaled embeddings and a soft cap; embeddings of positions; a head of its own.
+const queuing = [llama, plain, ...arch.filter(({ name }) => ['gemma2', 'phi3-swa'].includes(name))];
+for (const model of queuing)
+  test(
+    `queued steps of ${model.name} give the tokens of a step at a time, in fewer submits`,
+    { skip: model !== llama && longOnly },
+    async () => {
+      const { runs, stopped } = await inPage(
+        async ([source, prompt, queues]) => {
+          const engine = await gpuOf(source);
+          const run = async (options) => {
+            const counts = engine.stats().engine;
+            const [tokens, texts] = [[], []];
+            const pieces = engine.generate(prompt, { ignoreEos: true, maxTokens: 14, ...options });
+            for await (const { token, text } of pieces) {
+              tokens.push(token);
+              texts.push(text);
+            }
+            const { submits, gpuPasses } = engine.stats().engine;
+            return {
+              tokens,
+              texts,
+              submits: submits - counts.submits,
+              passes: gpuPasses - counts.gpuPasses,
+            };
+          };
+          await run({ maxTokens: 6 }); // uploads the weights, and the embedding
+          const runs = [];
+          for (const options of queues)
+            runs.push([await run(options), await run({ ...options, logprobs: 0 })]);
+          // Ends between the steps of a queue, from which the next prompt continues.
+          const [{ tokens, texts }] = runs[0];
+          const end = { temperature: 0, stop: [texts.slice(6).find((text) => text.trim())] };
+          const further = [...prompt, ...tokens.slice(0, 5), 7];
+          const stopped = [];
+          for (const logprobs of [undefined, 0]) {
+            const options = logprobs === undefined ? end : { ...end, logprobs };
+            const first = await run(options);
+            stopped.push([first.tokens, await probed(engine, further)]);
+          }
+          return { runs, stopped };
+
+          async function probed(engine, tokens) {
+            const options = { maxTokens: 3, temperature: 0, ignoreEos: true };
+            const given = [];
+            for await (const { token } of engine.generate(tokens, options)) given.push(token);
+            return given;
+          }
+        },
+        address(model),
+        model.prompt.slice(0, 9),
+        kQueues.map(([options]) => options),
+      );
+      for (const [i, [queued, single]] of runs.entries()) {
+        const [options, queues] = kQueues[i];
+        assert.deepEqual(queued.tokens, single.tokens, JSON.stringify(options));
+        assert.equal(single.submits, single.passes);
+        // A queue of four steps is two submits, and the prompt and the last step one each.
+        if (queues) assert.ok(queued.submits <= 9, `${queued.submits} submits of 14 tokens`);
+        else assert.equal(queued.submits, single.submits);
+      }
+      assert.deepEqual(stopped[0], stopped[1]);
+      assert.ok(stopped[0][0].length < 14, 'the stop string ends the text');
+    },
+  );
+
 // --- sequences -----------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {

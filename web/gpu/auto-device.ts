@@ -6,8 +6,9 @@ import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
 import { adapterFor, adapterName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
 import { choose, onlyCpu } from './device-selection.js';
 import { Kernels } from './kernels.js';
-import { typeIds } from './kernels/types.js';
-import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
+import { typeIds, typeOf } from './kernels/types.js';
+import { asset } from '../io/asset.js';
+import type * as CpuBenchmark from './cpu-benchmark.js';
 import { loadTypes } from './load-types.js';
 import { kMaxBytes } from './plan.js';
 import type { Program } from './program.js';
@@ -15,11 +16,11 @@ import { layersOf, partFor, tokenBytes } from './layer-split.js';
 import { timeGpu, timeCoded } from './timing.js';
 
 /** Starts an engine without a model, from the binary that has these kernels. */
-export type StartEngine = (kernels: string) => Promise<SampleEngine>;
+export type StartEngine = (kernels: string) => Promise<CpuBenchmark.SampleEngine>;
 
 /** Reads the model's header into an engine. */
 export interface HeaderReader {
-  read(engine: SampleEngine): Promise<void>;
+  read(engine: CpuBenchmark.SampleEngine): Promise<void>;
 }
 
 const kTimedBytes = 64 << 20;
@@ -94,7 +95,12 @@ async function measured(
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('the speed of the CPU was not measured');
-  const sample = await timePrompt(await start(spec.engine.kernels), type, {
+  const { timePrompt } = await asset<typeof CpuBenchmark>(
+    'gpu-auto.js',
+    new URL('./gpu-auto.js', import.meta.url),
+  );
+  const weights = { id: type, ...typeOf(type) };
+  const sample = await timePrompt(await start(spec.engine.kernels), weights, {
     threads: plan.threads,
     kernels: spec.engine.kernels,
   });

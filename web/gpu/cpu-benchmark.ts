@@ -1,10 +1,16 @@
-// Measures prefill speed of the CPU with a small synthetic model of two layers. Uses the engine's
+// Entry of gpu-auto.js: measures prefill speed of the CPU with a small synthetic model of two layers. Uses the engine's
 // own kernels and threads, and weights of a given quantization type that stay in memory.
 
 import { FillServer } from '../io/fill-server.js';
 import type { ModelFile } from '../io/model-file.js';
 import { FileRequestKind } from '../protocol/file-request.js';
-import { typeOf } from './kernels/types.js';
+
+/** A quantization type: ggml's id, and the bytes of a block of `values` values. */
+export interface BlockType {
+  id: number;
+  values: number;
+  bytes: number;
+}
 
 /** The part of an engine without a model that is used here. */
 export interface SampleEngine {
@@ -78,14 +84,15 @@ const enum Kind {
 }
 
 /** The synthetic GGUF file: its header, and its size with weights of `type`. */
-export function sampleModel(type: number): { header: Uint8Array; bytes: number } {
-  const tensors: [name: string, cols: number, rows: number, type: number][] = [
+export function sampleModel(type: BlockType): { header: Uint8Array; bytes: number } {
+  const f32 = { id: 0, values: 1, bytes: 4 };
+  const tensors: [name: string, cols: number, rows: number, type: BlockType][] = [
     ['token_embd.weight', kEmbedding, kVocabulary, type],
-    ['output_norm.weight', kEmbedding, 0, 0],
+    ['output_norm.weight', kEmbedding, 0, f32],
   ];
   for (let i = 0; i < kLayers; i++) {
     const add = (name: string, cols: number, rows: number): unknown =>
-      tensors.push([`blk.${i}.${name}.weight`, cols, rows, rows ? type : 0]);
+      tensors.push([`blk.${i}.${name}.weight`, cols, rows, rows ? type : f32]);
     for (const name of ['attn_norm', 'ffn_norm']) add(name, kEmbedding, 0);
     for (const name of ['attn_q', 'attn_k', 'attn_v', 'attn_output'])
       add(name, kEmbedding, kEmbedding);
@@ -121,8 +128,8 @@ export function sampleModel(type: number): { header: Uint8Array; bytes: number }
     const shape = rows ? [cols, rows] : [cols];
     header.text(name).number(shape.length, 4);
     for (const length of shape) header.number(length, 8);
-    header.number(of, 4).number(at, 8);
-    const { values, bytes } = typeOf(of);
+    const { id, values, bytes } = of;
+    header.number(id, 4).number(at, 8);
     at += Math.ceil(((cols / values) * bytes * (rows || 1)) / kAlign) * kAlign;
   }
   const padded = header.padded(kAlign);
@@ -132,7 +139,7 @@ export function sampleModel(type: number): { header: Uint8Array; bytes: number }
 /** Milliseconds per multiply-accumulate in prefill; the best of a few runs. */
 export async function timePrompt(
   { binding, memory }: SampleEngine,
-  type: number,
+  type: BlockType,
   options: object,
 ): Promise<number> {
   const { header, bytes } = sampleModel(type);

@@ -9,15 +9,20 @@ import { kernelsOf } from './adapter.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
 import { GpuKvCache, cacheBytes } from './kv-cache.js';
 import { WeightUpload, type ReadWeights } from './weight-upload.js';
-import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
+import { Kernels, kSplit, type Memory } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
-import { Buf, OpKind, PassState, Word, type Program } from './program.js';
+import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
+import { Recording, type GpuCounts } from './recording.js';
 import { loadTypes } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
 import { stepsOf, type Step } from './fusion.js';
+import { kQueueFloats } from './queue-plan.js';
+import { queueBytes, queues, StepQueue } from './step-queue.js';
 import { timeCoded } from './timing.js';
+
+export type { GpuCounts };
 
 export interface GpuHost {
   memory: WebAssembly.Memory;
@@ -31,18 +36,6 @@ export interface GpuHost {
   kernels?: GpuKernels | undefined;
   /** Called with the reason when the GPU is lost. */
   onLost(why: string): void;
-}
-
-/** Counters since the executor was opened. */
-export interface GpuCounts {
-  gpuPasses: number;
-  submits: number;
-  dispatches: number;
-  /** Bytes of weights that the dispatches read. */
-  weightBytes: number;
-  /** Bytes of weights that were uploaded. */
-  uploaded: number;
-  layers: number;
 }
 
 /**
@@ -73,6 +66,7 @@ export class GpuExecutor {
   readonly #cache: GpuKvCache;
   readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
+  readonly #queue: StepQueue;
   readonly #feed: WeightUpload;
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
@@ -122,6 +116,7 @@ export class GpuExecutor {
     this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
     this.#writer = new Writer(program, layout, this.#cache.caches);
+    this.#queue = new StepQueue(program, plan, layout, this.#writer);
     this.#feed = new WeightUpload(program, plan, buffers, read, (unit) => this.#there[unit]!);
     this.counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
@@ -131,7 +126,9 @@ export class GpuExecutor {
   #begun(): this {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
-    this.#prepare(1, 0, 1).catch(() => {}); // reported by the pass that needs them
+    this.#prepare(1, 0, 1)
+      .then(() => this.#prepare(1, 0, 1, this.maxQueue > 0))
+      .catch(() => {}); // reported by the pass that needs them
     return this;
   }
 
@@ -140,11 +137,12 @@ export class GpuExecutor {
    * logits. A pass waits for these alone: a software adapter takes seconds for each. What a pass
    * needs changes with the number of tokens, and as the context grows.
    */
-  async #prepare(tokens: number, first: number, nRows: number): Promise<void> {
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)}`;
+  async #prepare(tokens: number, first: number, nRows: number, queued = false): Promise<void> {
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)} ${queued}`;
     if (this.#ready.has(kind)) return;
     await this.#kernels.prepare(this.#memory, (recorder) => {
-      const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 } };
+      const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
+      if (queued) this.#queue.embed(recorder, rows, (unit) => this.#place(unit));
       for (const step of this.#steps) {
         if (step.op.kind === OpKind.Select) rows.tokens = nRows;
         else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
@@ -153,6 +151,7 @@ export class GpuExecutor {
           this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
         this.#writer.finish(recorder, step, rows);
       }
+      if (queued) this.#queue.prepare(recorder, rows);
     });
     this.#ready.add(kind);
   }
@@ -179,7 +178,11 @@ export class GpuExecutor {
             'a smaller contextLength.',
         );
       }
-      const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
+      const limits = {
+        unitBytes: most,
+        queueBytes: queues(program) ? queueBytes(program) : undefined,
+      };
+      const plan = planWeights(program, bytes - fixed, limits, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
       const executor = new GpuExecutor(
@@ -212,6 +215,10 @@ export class GpuExecutor {
   }
   get cut(): number {
     return this.#host.program.cut ?? 0;
+  }
+  /** How many steps the engine may queue; 0: none. */
+  get maxQueue(): number {
+    return this.#queue.max;
   }
   get kernels(): GpuKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
@@ -257,7 +264,7 @@ export class GpuExecutor {
   }
 
   #words(): Uint32Array {
-    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.Ropes + 1);
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, kWords);
   }
 
   async #pass(): Promise<void> {
@@ -274,40 +281,38 @@ export class GpuExecutor {
     const words = this.#words();
     const { program, memory } = this.#host;
     const queue = this.#device.queue;
-    const [serial, n, first, firstRow, nRows, held] = [
+    const [serial, n, first, held, steps] = [
       Word.Serial,
       Word.N,
       Word.First,
-      Word.FirstRow,
-      Word.NRows,
       Word.Held,
-    ].map((word) => words[word]!) as [number, number, number, number, number, number];
+      Word.Steps,
+    ].map((word) => words[word]!) as [number, number, number, number, number];
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     this.#feed.ahead();
-    await this.#prepare(n, first, nRows);
+    if (steps)
+      for (let step = 0; step < steps; step++) await this.#prepare(1, first + step, 1, true);
+    else await this.#prepare(n, first, words[Word.NRows]!);
     if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
-    copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
+    if (steps) this.#queue.begin(queue, words, this.#memory.arena);
+    else copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
     program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
 
     const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
     let back: Back | null;
     try {
-      back = (await this.#record(
-        recording,
-        { tokens: n, first, skipped: 0, states },
-        firstRow,
-        nRows,
-        given,
-      ))
-        ? this.#download(recording, words, nRows, first, n)
-        : null;
+      const rows = { tokens: n, first, skipped: 0, states, step: 0 };
+      const recorded = await (steps
+        ? this.#recordQueue(recording, rows, given)
+        : this.#record(recording, rows, words[Word.FirstRow]!, words[Word.NRows]!, given));
+      back = recorded ? this.#download(recording, words, first, n) : null;
     } finally {
       recording.submit(); // uploaded units are already marked as loaded
     }
@@ -317,16 +322,38 @@ export class GpuExecutor {
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
-      new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
-        made.subarray(0, result),
-      );
+      if (steps)
+        this.#queue.settle(
+          memory,
+          words,
+          new Float32Array(made.buffer, made.byteOffset, kQueueFloats),
+        );
+      else
+        new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
+          made.subarray(0, result),
+        );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      if (this.counts.gpuPasses++ === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
+      if (this.counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
+      this.counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();
     }
+  }
+
+  /** Records the steps of a queue, and submits some early; false if it was cancelled. */
+  async #recordQueue(recording: Recording, pass: Rows, given: () => boolean): Promise<boolean> {
+    for (const unit of this.#plan.table)
+      if (!(await this.#unit(unit, recording, given))) return false;
+    for (let step = 0; step < pass.tokens; step++) {
+      const rows = { ...pass, tokens: 1, first: pass.first + step, step };
+      this.#queue.embed(recording.to(), rows, (unit) => this.#place(unit));
+      if (!(await this.#record(recording, rows, 0, 1, given))) return false;
+      this.#queue.choose(recording.to(), rows);
+      if (this.#queue.submits(step)) recording.submit();
+    }
+    return true;
   }
 
   /** Records the whole pass and waits for missing units; false if it was cancelled. */
@@ -367,26 +394,21 @@ export class GpuExecutor {
     return true;
   }
 
-  /** Records the copies of the results: logits or residual stream, KV cache rows, and states. */
-  #download(
-    recording: Recording,
-    words: Uint32Array,
-    nRows: number,
-    first: number,
-    n: number,
-  ): Back {
+  /**
+   * Records the copies of the results: chosen tokens, logits or residual stream, KV cache rows, and
+   * states.
+   */
+  #download(recording: Recording, words: Uint32Array, first: number, n: number): Back {
     const { program } = this.#host;
+    const { queue, buffers } = this.#layout;
     recording.finish();
-    const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, nRows];
-    const result = 4 * count * program.widths[buf]!;
-    if (count)
-      recording.encoder.copyBufferToBuffer(
-        this.#memory.arena,
-        4 * this.#layout.buffers[buf]!,
-        this.#readback,
-        0,
-        result,
-      );
+    const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, words[Word.NRows]!];
+    const [at, floats] = words[Word.Steps]
+      ? [queue.tokens, kQueueFloats]
+      : [buffers[buf]!, count * program.widths[buf]!];
+    const result = 4 * floats;
+    if (result)
+      recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
     this.#cache.download(recording.encoder, this.#readback, result, first, n);
     const rows = result + n * cacheBytes(program).position;
     const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
@@ -465,53 +487,4 @@ interface Back {
   result: number;
   rows: number;
   size: number;
-}
-
-/** Commands that are not submitted yet: copies, then one compute pass, then copies. */
-class Recording {
-  #encoder: GPUCommandEncoder | null = null;
-  #recorder: Recorder | null = null;
-  #returns: (() => void)[] = [];
-  readonly #device: GPUDevice;
-  readonly #kernels: Kernels;
-  readonly #memory: Memory;
-  readonly #counts: GpuCounts;
-
-  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: GpuCounts) {
-    this.#device = device;
-    this.#kernels = kernels;
-    this.#memory = memory;
-    this.#counts = counts;
-  }
-
-  get encoder(): GPUCommandEncoder {
-    return (this.#encoder ??= this.#device.createCommandEncoder());
-  }
-
-  to(): Recorder {
-    return (this.#recorder ??= this.#kernels.begin(this.encoder, this.#memory));
-  }
-
-  /** Returns a buffer to its owner once the recorded commands are submitted. */
-  returns(buffer: GPUBuffer, give: (buffer: GPUBuffer) => void): void {
-    this.#returns.push(() => give(buffer));
-  }
-
-  /** Ends the compute pass, so that copies can follow. */
-  finish(): void {
-    if (!this.#recorder) return;
-    this.#counts.dispatches += this.#recorder.dispatches;
-    this.#counts.weightBytes += this.#recorder.weightBytes;
-    this.#recorder.end();
-    this.#recorder = null;
-  }
-
-  submit(): void {
-    if (!this.#encoder) return;
-    this.finish();
-    this.#device.queue.submit([this.#encoder.finish()]);
-    this.#counts.submits++;
-    this.#encoder = null;
-    for (const give of this.#returns.splice(0)) give();
-  }
 }

@@ -7,7 +7,7 @@ import type { GpuKernels, ProgressEvent } from '../protocol/types.js';
 import { adapterFor, adapterName, deviceOf } from './adapter.js';
 import { advise } from './auto-device.js';
 import { GpuExecutor, type GpuCounts } from './executor.js';
-import { CpuFallback, Word, type Program } from './program.js';
+import { CpuFallback, kWords, Word, type Program } from './program.js';
 
 export { advise, findGpu };
 
@@ -119,7 +119,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
     warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU continues.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachGpu()) as Program;
-  const words = new Uint32Array(memory.buffer, program.pass, Word.Cut + 1);
+  const words = new Uint32Array(memory.buffer, program.pass, kWords);
   try {
     const executor = await GpuExecutor.open(device, {
       memory,
@@ -135,6 +135,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
       throw new SluiceError(code, message);
     }
     words[Word.Cut] = executor.cut;
+    words[Word.MaxQueue] = executor.maxQueue;
     words[Word.Least] = spec.gpuMinBatch;
     return new AttachedGpu(executor, adapterName(adapter), words, warn, again);
   } catch (error) {

@@ -11,6 +11,7 @@ import * as attention from './kernels/attention.js';
 import type {
   Activate,
   Attention,
+  Choose,
   Combine,
   Convolve,
   Groups,
@@ -27,10 +28,12 @@ import * as groups from './kernels/groups.js';
 import { Pipelines } from './kernels/pipelines.js';
 import { linearSubgroups } from './kernels/probe.js';
 import * as products from './kernels/matmul.js';
+import * as sampling from './kernels/sampling.js';
 import type { Features } from './kernels/shaders.js';
 import { types } from './kernels/types.js';
 
 export { attentionScratch, kSplit } from './kernels/attention.js';
+export { kChooseScratch, kMaxTopK } from './kernels/sampling.js';
 export type * from './kernels/calls.js';
 export type { Coded, Features, Memory };
 export { actBytes, kFewTokens } from './kernels/matmul.js';
@@ -124,6 +127,10 @@ export class Recorder extends Dispatcher {
   }
   attention(op: Attention): void {
     attention.attention(this, op);
+  }
+
+  choose(op: Choose): void {
+    sampling.choose(this, op);
   }
 
   route(op: Route): void {

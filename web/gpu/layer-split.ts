@@ -10,6 +10,7 @@ import { align, planWeights } from './plan.js';
 import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
 import { layOut, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
+import { kQueueFloats } from './queue-plan.js';
 import { missing } from './fusion.js';
 
 /** GPU memory of a program without its weights, in bytes. */
@@ -31,7 +32,9 @@ export function roomOf(program: Program, dots: boolean): Room {
   const acts = dots ? layout.actBytes : 0;
   const { nBatch, logitsRows, widths, cut } = program;
   // Results of the largest pass.
-  const rows = cut ? nBatch * widths[Buf.X]! : logitsRows * widths[Buf.Logits]!;
+  const rows = cut
+    ? nBatch * widths[Buf.X]!
+    : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
   const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
   const numbers = align(2 * program.ops.length * 256, 1 << 17);

@@ -30,6 +30,11 @@ export interface GpuPlan {
   units: Unit[];
   /** First unit of each operation; the last entry is the number of units. */
   firstUnit: number[];
+  /**
+   * Units with the rows of the token embedding, if all weights and these fit and steps are to be
+   * queued; they may be those of a tied output head. Otherwise none.
+   */
+  table: number[];
   pinnedBytes: number;
   /** Size of the slot. */
   streamSlotBytes: number;
@@ -45,6 +50,8 @@ export interface GpuPlan {
 export interface Limits {
   /** Maximum size of one unit: that of a buffer. */
   unitBytes: number;
+  /** What queued steps need besides the embedding; undefined: steps are not queued. */
+  queueBytes?: number | undefined;
 }
 
 /** Default of gpuBudget. */
@@ -162,6 +169,23 @@ function unitsOf(program: Program, most: number): { units: Unit[]; firstUnit: nu
   return { units, firstUnit };
 }
 
+/** Adds the units of the embedding to those of all operations, unless a tied output head has it. */
+function tableOf(program: Program, units: Unit[], most: number): number[] {
+  const { embedding, mats } = program;
+  const { rows, rowBytes } = mats[embedding]!;
+  const holds = ({ pieces }: Unit): boolean => pieces.some(({ mat }) => mat === embedding);
+  if (!units.some(holds)) {
+    const fitting = Math.max(1, Math.floor((most - 16) / rowBytes));
+    for (let row0 = 0; row0 < rows; row0 += fitting) {
+      const count = Math.min(fitting, rows - row0);
+      const bytes = count * rowBytes;
+      const piece = { part: 0, mat: embedding, row0, rows: count, at: 0, bytes };
+      units.push({ op: 0, pieces: [piece], bytes: align(bytes, 16), pinned: false });
+    }
+  }
+  return units.flatMap((unit, i) => (holds(unit) ? [i] : []));
+}
+
 /** Size of the smallest possible unit: the largest row, or the largest expert. */
 function widest(program: Program): number {
   let most = 0;
@@ -184,17 +208,20 @@ function widest(program: Program): number {
 export function planWeights(
   program: Program,
   room: number,
-  { unitBytes }: Limits,
+  { unitBytes, queueBytes }: Limits,
   fixed = 0,
 ): GpuPlan {
-  const whole = unitsOf(program, unitBytes);
-  const total = whole.units.reduce((sum, { bytes }) => sum + bytes, 0);
   const least = widest(program);
-  const staged = Math.min(4 << 20, Math.max(kMinSlot, ...whole.units.map(({ bytes }) => bytes)));
-  if (total + kStaging * staged <= room) {
+  for (const queued of queueBytes === undefined ? [false] : [true, false]) {
+    const whole = unitsOf(program, unitBytes);
+    const table = queued ? tableOf(program, whole.units, unitBytes) : [];
+    const total = whole.units.reduce((sum, { bytes }) => sum + bytes, 0);
+    const staged = Math.min(4 << 20, Math.max(kMinSlot, ...whole.units.map(({ bytes }) => bytes)));
+    if (total + kStaging * staged + (queued ? queueBytes! : 0) > room) continue;
     for (const unit of whole.units) unit.pinned = true;
     return {
       ...whole,
+      table,
       pinnedBytes: total,
       streamSlotBytes: 0,
       stagingBytes: staged,
@@ -236,6 +263,7 @@ export function planWeights(
   return {
     units,
     firstUnit,
+    table: [],
     pinnedBytes,
     streamSlotBytes: slot,
     stagingBytes: slot,

@@ -197,6 +197,8 @@ export interface Program {
   /** A pass that computes logits ends before this operation. */
   pool: number;
   head: number;
+  /** The matrix whose rows are the token embeddings; -1: rows are not all that makes them. */
+  embedding: number;
   /** Widths of the buffers, by Buf. */
   widths: number[];
   /** RoPE tables [nBatch][nRot], f32: cosines, then sines. */
@@ -234,7 +236,17 @@ export const enum Word {
   Logits,
   Ropes,
   Cut,
+  MaxQueue,
+  Steps,
+  Token,
+  Chosen,
+  NChosen,
+  Stops,
+  NStops,
+  Sampling,
 }
+
+export const kWords = Word.Sampling + 1;
 
 export const enum PassState {
   None,

@@ -13,6 +13,7 @@ import {
 } from './kernels.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
+import { planQueue, type QueuePlan } from './queue-plan.js';
 import type { Step } from './fusion.js';
 import { align, type Unit } from './plan.js';
 
@@ -24,6 +25,7 @@ export interface Layout {
   /** For each pair of token and expert: the expert's id, its weight, hidden values and output. */
   experts: { ids: number; weights: number; hidden: number; given: number };
   states: StatePlan;
+  queue: QueuePlan;
   /** Size of the arena. */
   floats: number;
   /** Bytes of the largest int8 activations. */
@@ -62,6 +64,7 @@ export function layOut(program: Program, batch: number): Layout {
     given: take(pairs * most((_, n) => n)),
   };
   const states = planStates(program, take);
+  const queue = planQueue(take);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
   const products = program.ops.filter(({ kind }) => kind === OpKind.Matmul || kind === OpKind.Moe);
@@ -76,6 +79,7 @@ export function layOut(program: Program, batch: number): Layout {
     scratch,
     experts,
     states,
+    queue,
     floats,
     actBytes: align(Math.max(0, ...products.map(actsOf)), 16),
     vecs,
@@ -91,6 +95,8 @@ export interface Rows {
   /** Rows of the residual stream before the first selected one. */
   skipped: number;
   states: Carrying;
+  /** The step of a queue; 0 without one. */
+  step: number;
 }
 
 export class Writer {
@@ -110,7 +116,7 @@ export class Writer {
     return { at: this.#layout.buffers[buf]! + skipped * ld + column, ld };
   }
 
-  #vec(index: number): number | undefined {
+  vec(index: number): number | undefined {
     return index < 0 ? undefined : this.#layout.vecs[index]!;
   }
 
@@ -126,8 +132,8 @@ export class Writer {
         rows: n,
         column: outCol + row0,
       };
-      if (bias >= 0) piece.bias = this.#vec(bias)! + row0;
-      if (factor >= 0) piece.factor = this.#vec(factor)!;
+      if (bias >= 0) piece.bias = this.vec(bias)! + row0;
+      if (factor >= 0) piece.factor = this.vec(factor)!;
       return piece;
     });
     to.matmul({
@@ -140,7 +146,7 @@ export class Writer {
       add: op.add,
       ...(norm && {
         norm: {
-          weight: this.#vec(norm.vec0),
+          weight: this.vec(norm.vec0),
           eps: norm.eps || normEps,
           scratch: this.place(op.in, op.inCol, rows),
         },
@@ -166,7 +172,7 @@ export class Writer {
       sharedBy: numbers[Mix.SharedBy]!,
       normalize: numbers[Mix.Normalize] === 1,
       scale: weightsScale,
-      bias: this.#vec(numbers[Mix.ChoiceBias]!),
+      bias: this.vec(numbers[Mix.ChoiceBias]!),
     });
   }
 
@@ -184,8 +190,8 @@ export class Writer {
           weights: { type: mats[piece.mat]!.type, buffer, offset: piece.at },
           rows: piece.rows,
           column: 0,
-          bias: this.#vec(numbers[Mix.GateBias + of]!),
-          factor: this.#vec(numbers[Mix.GateScale + of]!),
+          bias: this.vec(numbers[Mix.GateBias + of]!),
+          factor: this.vec(numbers[Mix.GateScale + of]!),
         },
       ];
     };
@@ -236,18 +242,19 @@ export class Writer {
       });
   }
 
-  #convolve(to: Recorder, op: Op, { states, ...rows }: Rows): void {
+  #convolve(to: Recorder, op: Op, rows: Rows): void {
+    const { states } = rows;
     const plan = this.#layout.states;
     const [size, at] = op.carried;
     const copy = (i: number): number => statePlace(plan, op.layer, i) + at;
     to.convolve({
-      x: this.place(op.in, op.inCol, { states, ...rows }),
+      x: this.place(op.in, op.inCol, rows),
       tokens: rows.tokens,
       n: op.n,
       unary: op.unary,
       taps: size / op.n + 1,
-      weights: this.#vec(op.vec0)!,
-      bias: this.#vec(op.vec1),
+      weights: this.vec(op.vec0)!,
+      bias: this.vec(op.vec1),
       before: copy(states.live),
       after: copy(1 - states.live),
       copies: {
@@ -277,8 +284,8 @@ export class Writer {
           ...map,
           heads: op.heads,
           kind: op.norm,
-          weight: this.#vec(op.vec0),
-          bias: this.#vec(op.vec1),
+          weight: this.vec(op.vec0),
+          bias: this.vec(op.vec1),
           perHead: op.vecPerHead,
           eps: op.eps || this.#program.normEps,
           scale: op.scale,
@@ -297,12 +304,12 @@ export class Writer {
           rot: nRot,
           neox,
           column: op.inCol,
-          table: this.#layout.ropes[op.rope]!,
+          table: this.#layout.ropes[op.rope]! + rows.step * nRot,
           ...(stores && { store: { cache: cache!, first: rows.first } }),
           ...(normed && {
             norm: {
-              queries: this.#vec(normed[0].vec0),
-              keys: this.#vec(normed[1].vec0),
+              queries: this.vec(normed[0].vec0),
+              keys: this.vec(normed[1].vec0),
               perHead: normed[0].vecPerHead,
               eps: normed[0].eps || this.#program.normEps,
             },
@@ -324,7 +331,7 @@ export class Writer {
           window: op.window,
           chunked: op.chunked,
           alibi: op.alibi,
-          sinks: this.#vec(op.vec0),
+          sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,
         });
       }
@@ -359,7 +366,7 @@ export class Writer {
       case OpKind.MulVec:
         return to.mulVec({
           ...map,
-          vec: this.#vec(op.vec0)!,
+          vec: this.vec(op.vec0)!,
           one: this.#program.vecs[op.vec0] === 1,
         });
       case OpKind.MatchNorm:

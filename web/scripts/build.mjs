@@ -127,6 +127,7 @@ async function bundlePage(esbuild, common) {
     entryPoints: [
       { in: 'web/gpu/gpu.ts', out: 'gpu' },
       { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
+      { in: 'web/gpu/cpu-benchmark.ts', out: 'gpu-auto' },
     ],
     minify: true,
     banner: { js: importAsset },

@@ -1,8 +1,12 @@
-// esbuild plugin for gpu.js. Loads WGSL files of kernels/ as text without comments and indentation;
-// lines that begin with //@ mark parts of a template and stay. Loads types.def (def.mjs), and
+// esbuild plugin for gpu.js. Loads WGSL files of kernels/ as text without comments and needless
+// spaces; lines that begin with //@ mark parts of a template and stay. Loads types.def (def.mjs), and
 // codebooks.cpp as sets of bits by name.
 import { readFileSync } from 'node:fs';
 import { def } from './def.mjs';
+
+/** Signs around which no space is needed. Two signs stay apart: `- -x` and `> =` are not one. */
+const kSigns =
+  /(?<=[\w)\]]) ?(&&|\|\||[-+*/<>=!]?=|<<|>>|->|[-+*/<>&|^,:;{(?]) ?(?=[\w(]|$)|(?<=^|[\w)\]};]) ?([)};]) ?(?=[\w(@]|$)/g;
 
 export const shortened = (text) =>
   text
@@ -14,6 +18,7 @@ export const shortened = (text) =>
         .trimEnd(),
     )
     .filter(Boolean)
+    .map((line) => (line.startsWith('//@') ? line : line.replace(kSigns, '$1$2')))
     .join('\n') + '\n';
 
 /** Parses arrays of 64-bit numbers: their hexadecimal digits by the name of the array. */

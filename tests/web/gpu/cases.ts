@@ -7,6 +7,7 @@ import { asTaken } from './codes.js';
 import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
 import { recurrent } from './recurrent-cases.js';
+import { sampling } from './sampling-cases.js';
 
 const erf = (x: number) => {
   // By its series, or by the continued fraction of the complement.
@@ -927,5 +928,6 @@ export const groups: Record<string, (h: Harness) => void> = {
   moreAttention,
   experts,
   recurrent,
+  sampling,
   layer,
 };

@@ -189,10 +189,11 @@ export interface Activate extends Activated {
 
 /**
  * out = scale * columns [column, column + n) of the rows `ids` (+ out). Ids are floats in the
- * arena, below `count`.
+ * arena. The weights have `count` rows from `row` on; other ids leave `out` as it is.
  */
 export interface Rows {
   weights: Weights;
+  row?: number;
   count: number;
   cols: number;
   ids: number;
@@ -202,6 +203,34 @@ export interface Rows {
   out: Place;
   scale?: number;
   add?: boolean;
+}
+
+/**
+ * Adds a token to a queue of steps, behind step `step`: the likeliest of n logits, or one that is
+ * drawn. If no earlier token has ended the queue, `tokens` [step + 1] and the number at `count` are
+ * set, and `ended` becomes 1 for a token of `stops`. `ended` becomes 1 without a token if no logit is
+ * a number, or if a draw is too close to call in f32. All are places of floats in the arena.
+ */
+export interface Choose {
+  logits: number;
+  n: number;
+  step: number;
+  tokens: number;
+  count: number;
+  ended: number;
+  stops: number;
+  n_stops: number;
+  draws: number; // of each step, in [0, 1)
+  best: number; // scratch: kChooseScratch floats
+  draw?: Draw | undefined;
+}
+
+/** Parameters of sample::Params; topK: 1 to kMaxTopK. */
+export interface Draw {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
 }
 
 /** A causal convolution over time of each of n channels, in place. */

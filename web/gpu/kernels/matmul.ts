@@ -327,35 +327,37 @@ function spread(groups: number): [number, number] {
 
 export function rows(to: Dispatcher, op: Rows): void {
   const bytes = rowBytes(op.weights.type, op.cols);
-  const [piece] = piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes);
-  if (piece!.rows < op.count) throw new Error('a table larger than a binding');
   const units = Math.ceil(op.cols / 8);
-  const { text, aligned, native, codebook } = rowsOfType(to, op.weights.type, op.cols, [
-    piece!.base,
-  ]);
-  to.run(
-    {
-      name: `rows ${op.weights.type}`,
-      texts: [pasted(text, [0]), rowsText],
-      constants: { ALIGNED: aligned, NATIVE: native, TAIL: op.cols % 8 !== 0 },
-      words: { CODEBOOK_BINDING: String(kBinding + 1) },
-      bound: codebook ? 2 : 1,
-      f16: native,
-    },
-    {
-      base: [piece!.base],
-      ids: op.ids,
-      y: op.out.at,
-      y_ld: op.out.ld,
-      cols: op.cols,
-      units,
-      row_bytes: bytes,
-      first: op.column ?? 0,
-      n: op.n,
-      scale: op.scale ?? 1,
-      add: Number(op.add ?? false),
-    },
-    [Math.ceil(units / 64), op.tokens],
-    [piece!.range, ...(codebook ?? [])],
-  );
+  for (const piece of piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes)) {
+    const { text, aligned, native, codebook } = rowsOfType(to, op.weights.type, op.cols, [
+      piece.base,
+    ]);
+    to.run(
+      {
+        name: `rows ${op.weights.type}`,
+        texts: [pasted(text, [0]), rowsText],
+        constants: { ALIGNED: aligned, NATIVE: native, TAIL: op.cols % 8 !== 0 },
+        words: { CODEBOOK_BINDING: String(kBinding + 1) },
+        bound: codebook ? 2 : 1,
+        f16: native,
+      },
+      {
+        base: [piece.base],
+        ids: op.ids,
+        y: op.out.at,
+        y_ld: op.out.ld,
+        cols: op.cols,
+        units,
+        row_bytes: bytes,
+        first: op.column ?? 0,
+        n: op.n,
+        scale: op.scale ?? 1,
+        add: Number(op.add ?? false),
+        row: (op.row ?? 0) + piece.column,
+        count: piece.rows,
+      },
+      [Math.ceil(units / 64), op.tokens],
+      [piece.range, ...(codebook ?? [])],
+    );
+  }
 }

@@ -1,0 +1,136 @@
+// Decode steps that follow one another on the GPU without a word from the engine: each looks up the
+// embedding of the token that the step before has chosen. Ids are read back when all are done. A token
+// that ends the text sets a flag in the arena; steps behind it are computed in vain, and dropped.
+// Requires the whole model on the GPU, with the rows of its embedding.
+
+import { Kernels, type Draw, type Recorder } from './kernels.js';
+import { Buf, Word, type Program } from './program.js';
+import type { GpuPlan } from './plan.js';
+import { kCount, kDraws, kMaxSteps, kMaxStops, kStops, type QueuePlan } from './queue-plan.js';
+import type { Rows, Writer } from './record.js';
+
+/** Steps after which what is recorded is submitted, so that the GPU does not wait for the rest. */
+const kSubmits = new Set([0, 4, 20, 36, 52]);
+/** Bytes of the parameters of the most steps that are submitted together. */
+export const queueBytes = ({ ops }: Program): number => 16 * (ops.length + 8) * 256;
+/** Parameters in front of the draws of StepQueue::sampling. */
+const kSampling = 4;
+
+/** Whether the program can compute queued steps, if its embedding is on the GPU. */
+export const queues = ({ embedding, mats, caches, cut, nVocab }: Program): boolean =>
+  embedding >= 0 &&
+  !cut &&
+  nVocab < 2 ** 24 && // ids are floats
+  Kernels.supports(mats[embedding]!.type) &&
+  caches.every(({ state }) => state === 0);
+
+export class StepQueue {
+  readonly #program: Program;
+  readonly #plan: GpuPlan;
+  readonly #writer: Writer;
+  readonly #layout: { queue: QueuePlan; buffers: number[] };
+  #nStops = 0;
+  #draw: Draw | undefined;
+
+  constructor(
+    program: Program,
+    plan: GpuPlan,
+    layout: { queue: QueuePlan; buffers: number[] },
+    writer: Writer,
+  ) {
+    this.#program = program;
+    this.#plan = plan;
+    this.#layout = layout;
+    this.#writer = writer;
+  }
+
+  /** Steps that can be queued; 0: the embedding is not on the GPU. */
+  get max(): number {
+    return this.#plan.table.length ? kMaxSteps : 0;
+  }
+
+  submits(step: number): boolean {
+    return kSubmits.has(step);
+  }
+
+  /** Writes the first token, what ends the queue and the draws to the arena. */
+  begin(queue: GPUQueue, words: Uint32Array, arena: GPUBuffer): void {
+    const stops = new Int32Array(words.buffer, words[Word.Stops], words[Word.NStops]).subarray(
+      0,
+      kMaxStops,
+    );
+    const floats = new Float32Array(kStops + stops.length);
+    floats[0] = words[Word.Token]!;
+    floats.set(stops, kStops);
+    this.#nStops = stops.length;
+    this.#draw = undefined;
+    if (words[Word.Sampling]) {
+      const [temperature, topK, topP, minP, ...draws] = new Float32Array(
+        words.buffer,
+        words[Word.Sampling],
+        kSampling + words[Word.Steps]!,
+      );
+      this.#draw = { temperature: temperature!, topK: topK!, topP: topP!, minP: minP! };
+      floats.set(draws, kDraws);
+    }
+    queue.writeBuffer(arena, 4 * this.#layout.queue.tokens, floats);
+  }
+
+  /** Records the lookup of the step's token. `place`: the buffer of a unit of plan.table. */
+  embed(to: Recorder, rows: Rows, place: (unit: number) => GPUBuffer): void {
+    const { ops, mats, embedding } = this.#program;
+    const op = ops[0]!;
+    const { type, cols } = mats[embedding]!;
+    const out = this.#writer.place(op.out, op.outCol, rows);
+    for (const u of this.#plan.table)
+      for (const { mat, row0, rows: count, at } of this.#plan.units[u]!.pieces)
+        if (mat === embedding)
+          to.rows({
+            weights: { type, buffer: place(u), offset: at },
+            row: row0,
+            count,
+            cols,
+            ids: this.#layout.queue.tokens + rows.step,
+            tokens: 1,
+            n: op.n,
+            out,
+            scale: op.scale,
+          });
+    const positions = this.#writer.vec(op.vec0);
+    const added = [
+      this.#writer.vec(op.vec1),
+      positions === undefined ? undefined : positions + rows.first * op.n,
+    ];
+    for (const vec of added)
+      if (vec !== undefined) to.addVec({ in: out, out, tokens: 1, n: op.n, vec });
+  }
+
+  /** Records the choice of the token behind the step. */
+  choose(to: Recorder, rows: Rows): void {
+    this.#choose(to, rows, this.#draw);
+  }
+
+  /** Records both ways to choose, whose pipelines any queue may need. */
+  prepare(to: Recorder, rows: Rows): void {
+    this.#choose(to, rows, undefined);
+    this.#choose(to, rows, { temperature: 1, topK: 1, topP: 1, minP: 0 });
+  }
+
+  #choose(to: Recorder, rows: Rows, draw: Draw | undefined): void {
+    to.choose({
+      ...this.#layout.queue,
+      logits: this.#layout.buffers[Buf.Logits]!,
+      n: this.#program.nVocab,
+      step: rows.step,
+      n_stops: this.#nStops,
+      draw,
+    });
+  }
+
+  /** Gives the engine the tokens that were read back. */
+  settle(memory: WebAssembly.Memory, words: Uint32Array, floats: Float32Array): void {
+    const count = floats[kCount]!;
+    new Int32Array(memory.buffer, words[Word.Chosen], count).set(floats.subarray(1, 1 + count));
+    words[Word.NChosen] = count;
+  }
+}
