@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/surrogates.h"
 #include "jinja/json_text.h"
 #include "jinja/numbers.h"
 
@@ -80,12 +81,12 @@ std::string without_escapes(std::string_view text) {
       continue;
     }
     // Halves of a pair come one after another: as in UTF-16, they are one character.
-    if (code >= 0xdc00 && code < 0xe000 && high >= 0xd800 && out.size() == high_end) {
+    if (is_low_surrogate(code) && is_high_surrogate(high) && out.size() == high_end) {
       out.resize(out.size() - 3);
-      code = 0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00);
+      code = joined_surrogates(high, code);
     }
     append_code_point(code, &out);
-    high = code >= 0xd800 && code < 0xdc00 ? code : 0;
+    high = is_high_surrogate(code) ? code : 0;
     high_end = out.size();
   }
   return out;

@@ -9,7 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/surrogates.h"
 #include "grammar/builder.h"
+#include "grammar/class_reader.h"
 #include "grammar/dfa.h"
 #include "grammar/front.h"
 #include "grammar/json.h"
@@ -219,7 +221,7 @@ class Gbnf {
       in_.skip();
       const size_t start = in_.position();
       const Result<uint32_t> value = in_.hex(digits);
-      if (value.ok() && (*value > kMaxChar || (*value >= 0xD800 && *value < 0xE000))) {
+      if (value.ok() && !is_scalar_value(*value)) {
         return in_.fail_at(start, "this is not a Unicode character");
       }
       return value;
@@ -248,27 +250,14 @@ class Gbnf {
   }
 
   Result<Expr> char_class() {
-    const size_t start = in_.position();
-    in_.skip();
-    const bool negated = in_.take("^");
-    CharClass set;
-    while (in_.peek() != ']') {
-      if (in_.at_end()) return in_.fail_at(start, "this class is not closed");
-      const size_t here = in_.position();
-      const Result<uint32_t> first = character();
-      if (!first.ok()) return first.status();
-      uint32_t last = *first;
-      if (in_.peek() == '-' && in_.peek(1) != ']' && in_.peek(1) != '\0') {
-        in_.skip();
-        const Result<uint32_t> end = character();
-        if (!end.ok()) return end.status();
-        last = *end;
-      }
-      if (last < *first) return in_.fail_at(here, "this range is reversed");
-      set.add(*first, last);
-    }
-    in_.skip();
-    return builder_.chars(negated ? set.inverse() : set);
+    const Result<CharClass> set = read_char_class(in_, [this](CharClass* out) -> Status {
+      const Result<uint32_t> c = character();
+      if (!c.ok()) return c.status();
+      out->add(*c, *c);
+      return {};
+    });
+    if (!set.ok()) return set.status();
+    return builder_.chars(*set);
   }
 
   // <name> or <[id]>; with '!', any other token.

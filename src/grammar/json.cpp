@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/surrogates.h"
 #include "grammar/char_class.h"
 #include "grammar/decimal.h"
 #include "grammar/grammar.h"
@@ -116,12 +117,14 @@ class JsonParser {
     }
     if (c != 'u') return in_.fail_at(start, "unknown escape");
     Result<uint32_t> high = in_.hex(4);
-    if (!high.ok() || *high < 0xD800 || *high > 0xDFFF) return high;
-    if (*high > 0xDBFF || !in_.take("\\u")) return in_.fail_at(start, "unpaired surrogate");
+    if (!high.ok() || is_scalar_value(*high)) return high;
+    if (!is_high_surrogate(*high) || !in_.take("\\u")) {
+      return in_.fail_at(start, "unpaired surrogate");
+    }
     const Result<uint32_t> low = in_.hex(4);
     if (!low.ok()) return low;
-    if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "unpaired surrogate");
-    return 0x10000 + ((*high - 0xD800) << 10) + (*low - 0xDC00);
+    if (!is_low_surrogate(*low)) return in_.fail_at(start, "unpaired surrogate");
+    return joined_surrogates(*high, *low);
   }
 
   bool digits() {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/surrogates.h"
+#include "grammar/class_reader.h"
 #include "grammar/front.h"
 #include "grammar/source.h"
 
@@ -177,14 +179,14 @@ class Regex {
       const Result<uint32_t> high = in_.hex(4);
       if (!high.ok()) return high;
       value = *high;
-      if (value >= 0xD800 && value < 0xDC00 && in_.take("\\u")) {
+      if (is_high_surrogate(value) && in_.take("\\u")) {
         const Result<uint32_t> low = in_.hex(4);
         if (!low.ok()) return low;
-        if (*low < 0xDC00 || *low > 0xDFFF) return in_.fail_at(start, "unpaired surrogate");
-        value = 0x10000 + ((value - 0xD800) << 10) + (*low - 0xDC00);
+        if (!is_low_surrogate(*low)) return in_.fail_at(start, "unpaired surrogate");
+        value = joined_surrogates(value, *low);
       }
     }
-    if (value > kMaxChar || (value >= 0xD800 && value < 0xE000)) {
+    if (!is_scalar_value(value)) {
       return in_.fail_at(start, "this is not a Unicode character");
     }
     return value;
@@ -256,35 +258,11 @@ class Regex {
   }
 
   Result<Expr> char_class() {
-    const size_t start = in_.position();
-    in_.skip();
-    const bool negated = in_.take("^");
-    CharClass set;
-    while (in_.peek() != ']') {
-      if (in_.at_end()) return in_.fail_at(start, "this class is not closed");
-      const size_t here = in_.position();
-      CharClass first;
-      SLUICE_RETURN_IF_ERROR(in_.peek() == '\\' ? escape(true, &first) : plain(&first));
-      if (in_.peek() != '-' || in_.peek(1) == ']' || in_.peek(1) == '\0') {
-        set.add(first);
-        continue;
-      }
-      in_.skip();
-      CharClass last;
-      SLUICE_RETURN_IF_ERROR(in_.peek() == '\\' ? escape(true, &last) : plain(&last));
-      const auto single = [](const CharClass& s) {
-        return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].last;
-      };
-      if (!single(first) || !single(last)) {
-        return in_.fail_at(here, "a class cannot be an end of a range");
-      }
-      if (last.ranges()[0].first < first.ranges()[0].first) {
-        return in_.fail_at(here, "this range is reversed");
-      }
-      set.add(first.ranges()[0].first, last.ranges()[0].first);
-    }
-    in_.skip();
-    return builder_.chars(negated ? set.inverse() : set);
+    const Result<CharClass> set = read_char_class(in_, [this](CharClass* out) {
+      return in_.peek() == '\\' ? escape(true, out) : plain(out);
+    });
+    if (!set.ok()) return set.status();
+    return builder_.chars(*set);
   }
 
   Source in_;

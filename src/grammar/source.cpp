@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/surrogates.h"
 #include "grammar/char_class.h"
 
 namespace sluice::grammar {
@@ -18,7 +19,7 @@ Result<uint32_t> Source::next_char() {
     c = c << 6 | (byte & 0x3F);
   }
   const uint32_t least = length == 3 ? 0x800 : length == 4 ? 0x10000 : 0;
-  if (!good || c < least || c > kMaxChar || (c >= 0xD800 && c < 0xE000)) {
+  if (!good || c < least || !is_scalar_value(c)) {
     return fail("invalid UTF-8");
   }
   skip(static_cast<size_t>(length));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/surrogates.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice {
@@ -262,10 +263,10 @@ std::string json_string(std::string_view value) {
       uint32_t code = hex4(value.substr(at + 1));
       at += 4;
       const std::string_view low = value.substr(std::min(at + 1, value.size()), 6);
-      if (code >= 0xd800 && code < 0xdc00 && low.size() == 6 && low.starts_with("\\u")) {
+      if (is_high_surrogate(code) && low.size() == 6 && low.starts_with("\\u")) {
         const uint32_t second = hex4(low.substr(2));
-        if (second >= 0xdc00 && second < 0xe000) {
-          code = 0x10000 + ((code - 0xd800) << 10) + (second - 0xdc00);
+        if (is_low_surrogate(second)) {
+          code = joined_surrogates(code, second);
           at += 6;
         }
       }
@@ -311,8 +312,7 @@ std::string json_quote(std::string_view text) {
 }
 
 void append_code_point(uint32_t code, std::string* out) {
-  const bool valid = code <= 0x10ffff && (code < 0xd800 || code >= 0xe000);
-  tokenizer::append_utf8(valid ? code : 0xfffd, out);
+  tokenizer::append_utf8(is_scalar_value(code) ? code : 0xfffd, out);
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/surrogates.h"
 #include "jinja/json_text.h"
 #include "jinja/numbers.h"
 #include "tokenizer/utf8.h"
@@ -141,20 +142,13 @@ void write(const Json& value, std::string* out) {
   }
 }
 
-// The code unit of an escape such as \ud83d at `at`; -1 if there is none.
-int escaped_unit(std::string_view text, size_t at) {
-  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
-  int unit = 0;
+// The code unit of an escape such as \ud83d at `at`; 0 if there is none.
+uint32_t escaped_unit(std::string_view text, size_t at) {
+  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;
+  uint32_t unit = 0;
   const char* end = text.data() + at + 6;
   const auto [rest, bad] = std::from_chars(text.data() + at + 2, end, unit, 16);
-  return bad == std::errc() && rest == end ? unit : -1;
-}
-
-bool is_high(int unit) {
-  return unit >= 0xd800 && unit < 0xdc00;
-}
-bool is_low(int unit) {
-  return unit >= 0xdc00 && unit < 0xe000;
+  return bad == std::errc() && rest == end ? unit : 0;
 }
 
 }  // namespace
@@ -162,10 +156,10 @@ bool is_low(int unit) {
 std::string replace_lone_surrogates(std::string_view text) {
   std::string out(text);
   for (size_t at = 0; (at = out.find('\\', at)) != std::string::npos;) {
-    const int unit = escaped_unit(out, at);
-    if (is_high(unit) && is_low(escaped_unit(out, at + 6))) {
+    const uint32_t unit = escaped_unit(out, at);
+    if (is_high_surrogate(unit) && is_low_surrogate(escaped_unit(out, at + 6))) {
       at += 12;
-    } else if (is_high(unit) || is_low(unit)) {
+    } else if (!is_scalar_value(unit)) {
       out.replace(at, 6, "\\ufffd");
       at += 6;
     } else {
