@@ -8,7 +8,7 @@ import { parentPort } from 'node:worker_threads';
 
 import { LocalFile } from './io/model-file.js';
 import { nodeSwapFiles } from './io/swap-node.js';
-import { NodeFile, nodeStore } from './io/store-node.js';
+import { cacheLimit, NodeFile, nodeStore } from './io/store-node.js';
 import { SluiceError } from './protocol/errors.js';
 import type { Port } from './protocol/messages.js';
 import { nodeGpu } from './worker/gpu-node.js';
@@ -40,7 +40,7 @@ const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
   hardwareThreads: Math.min(16, os.availableParallelism()),
-  store: async ({ cacheDir }) => nodeStore(cacheDir),
+  store: async ({ cacheDir }) => nodeStore(cacheDir, cacheLimit),
   openPath,
   swapFiles: () => nodeSwapFiles(),
   gpu: nodeGpu,

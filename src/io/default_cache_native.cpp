@@ -25,12 +25,14 @@ std::string cache_directory(const std::string& given) {
   return cache_directory(given, platform::current_system(), platform::environment);
 }
 
-uint64_t cache_limit(const std::string& text) {
-  const Result<uint64_t> size = parse_size(text);
-  return size.ok() ? *size : 0;
+Result<uint64_t> cache_limit(const std::string& text) {
+  if (text.empty()) return uint64_t{0};
+  Result<uint64_t> size = parse_size(text);
+  if (size.ok()) return size;
+  return error(size.status().code(), "SLUICE_CACHE_SIZE: %s", size.status().message().c_str());
 }
 
-uint64_t cache_limit() {
+Result<uint64_t> cache_limit() {
   return cache_limit(platform::environment("SLUICE_CACHE_SIZE"));
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "base/status.h"
 #include "platform/process.h"
 
 namespace sluice::io {
@@ -16,9 +17,10 @@ namespace sluice::io {
                                           const std::function<std::string(const char*)>& variable);
 // The same for this process.
 [[nodiscard]] std::string cache_directory(const std::string& given);
-// Most bytes of the cache, from a text such as "50G" (powers of 1024). 0: no limit.
-[[nodiscard]] uint64_t cache_limit(const std::string& text);
+// Most bytes of the cache, from a text such as "50G" (powers of 1024). 0, as for "": no limit.
+// Errors: kInvalidArgument for what is no size.
+[[nodiscard]] Result<uint64_t> cache_limit(const std::string& text);
 // SLUICE_CACHE_SIZE.
-[[nodiscard]] uint64_t cache_limit();
+[[nodiscard]] Result<uint64_t> cache_limit();
 
 }  // namespace sluice::io

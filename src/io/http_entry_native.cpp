@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "io/default_cache_native.h"
 #include "platform/file.h"
 
 namespace sluice::io {
@@ -104,7 +103,8 @@ bool is_same(HttpClient& client, ChunkStore& store, const CacheHeader& remote) {
 
 // Sets *gone if another process has deleted one of the entries meanwhile.
 Result<std::unique_ptr<ChunkStore>> find_or_create(HttpClient& client, const std::string& url,
-                                                   const OpenOptions& options, bool* gone) {
+                                                   const OpenOptions& options, uint64_t limit,
+                                                   bool* gone) {
   const CacheHeader remote = header_of(url, client.remote());
   const std::vector<CachedFile> versions = ChunkStore::versions(options.cache_dir, url);
   for (const CachedFile& file : versions) {
@@ -137,7 +137,7 @@ Result<std::unique_ptr<ChunkStore>> find_or_create(HttpClient& client, const std
                  "%s does not answer with the cached model or a newer version of it",
                  client.name().c_str());
   }
-  auto store = ChunkStore::create(options.cache_dir, remote, head, cache_limit());
+  auto store = ChunkStore::create(options.cache_dir, remote, head, limit);
   if (store.ok() && (*store)->has(0)) (*store)->remove_others();
   return store;
 }
@@ -145,11 +145,11 @@ Result<std::unique_ptr<ChunkStore>> find_or_create(HttpClient& client, const std
 }  // namespace
 
 Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client, const std::string& url,
-                                               const OpenOptions& options) {
+                                               const OpenOptions& options, uint64_t limit) {
   constexpr int kAttempts = 4;
   for (int attempt = 1;; ++attempt) {
     bool gone = false;
-    auto store = find_or_create(client, url, options, &gone);
+    auto store = find_or_create(client, url, options, limit, &gone);
     if (store.ok() || !gone || attempt == kAttempts) return store;
   }
 }

@@ -14,7 +14,8 @@ namespace sluice::io {
 // cache cannot be used.
 [[nodiscard]] Result<std::unique_ptr<ChunkStore>> open_entry(HttpClient& client,
                                                              const std::string& url,
-                                                             const OpenOptions& options);
+                                                             const OpenOptions& options,
+                                                             uint64_t limit);
 // A complete version of the file; null if there is none.
 [[nodiscard]] std::unique_ptr<ChunkStore> open_complete(const std::string& dir,
                                                         const std::string& url);

@@ -302,10 +302,12 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
   };
   const std::string& dir = options.cache_dir;
   const std::string name = stored_address(url);
+  const Result<uint64_t> limit = dir.empty() ? Result<uint64_t>(0) : cache_limit();
+  if (!limit.ok()) return limit.status();
   std::unique_ptr<ChunkStore> store;
   Status status = client->open();
   if (status.ok() && !dir.empty()) {
-    auto opened = open_entry(*client, name, options);
+    auto opened = open_entry(*client, name, options, *limit);
     if (opened.ok()) {
       store = std::move(*opened);
     } else if (opened.status().code() == Code::kIo) {

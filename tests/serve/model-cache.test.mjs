@@ -237,6 +237,23 @@ test('a limit evicts the models that were used least recently', async () => {
   server.close();
 });
 
+test('an unreadable limit is an error of whatever would fill the cache', async () => {
+  const server = await serve({ bytes: model });
+  const limit = { SLUICE_CACHE_SIZE: 'lots' };
+  for (const program of Object.keys(programs)) {
+    const cache = folder();
+    const { status, stderr } = await run(program, ['pull', server.url], cache, undefined, limit);
+    assert.notEqual(status, 0, program);
+    assert.match(
+      stderr,
+      /SLUICE_CACHE_SIZE: "lots" is not a size such as 64M or 1\.5G.*INVALID_ARG/s,
+    );
+    assert.deepEqual(readdirSync(cache), []);
+    await succeed(program, ['list'], cache, undefined, limit);
+  }
+  server.close();
+});
+
 test('two programs that pull at the same time download each byte once', async () => {
   const cache = folder();
   const bytes = Buffer.concat([model, Buffer.alloc(18 << 20, model)]);

@@ -128,7 +128,16 @@ TEST(DefaultCache, DirectoriesAreThoseOfThePackage) {
 TEST(DefaultCache, LimitsAreThoseOfThePackage) {
   const json cases = vectors()["limits"];
   ASSERT_GT(cases.size(), 8u);
-  for (const json& each : cases) EXPECT_EQ(cache_limit(each["text"]), each["bytes"]) << each;
+  for (const json& each : cases) {
+    const Result<uint64_t> limit = cache_limit(each["text"]);
+    ASSERT_EQ(limit.ok(), each.contains("bytes")) << each;
+    if (limit.ok()) {
+      EXPECT_EQ(*limit, each["bytes"]) << each;
+    } else {
+      EXPECT_EQ(limit.status().code(), Code::kInvalidArgument) << each;
+      EXPECT_TRUE(limit.status().message().starts_with("SLUICE_CACHE_SIZE: ")) << each;
+    }
+  }
 }
 
 }  // namespace

@@ -55,5 +55,11 @@ test('directories and limits are those of the native program', () => {
   assert.ok(vectors.directories.length > 9 && vectors.limits.length > 8);
   for (const { system, given, environment, directory } of vectors.directories)
     assert.equal(cacheDirectory(given, environment, system) ?? '', directory);
-  for (const { text, bytes } of vectors.limits) assert.equal(cacheSize(text), bytes || Infinity);
+  for (const { text, bytes } of vectors.limits)
+    if (bytes === undefined)
+      assert.throws(() => cacheSize(text), {
+        code: 'INVALID_ARGUMENT',
+        message: `SLUICE_CACHE_SIZE: "${text}" is not a size such as 64M or 1.5G`,
+      });
+    else assert.equal(cacheSize(text), bytes || Infinity);
 });

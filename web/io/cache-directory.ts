@@ -4,6 +4,7 @@
 import * as os from 'node:os';
 
 import { byteSize } from '../protocol/byte-size.js';
+import { invalid } from '../protocol/errors.js';
 
 /**
  * `given` (an option), else SLUICE_CACHE, else the system's directory for caches. Undefined: no
@@ -25,7 +26,13 @@ export function cacheDirectory(
   return below(env['HOME'], '/.cache/sluice');
 }
 
-/** Most bytes of the cache, from a text such as "50G" (powers of 1024). Infinity: no limit. */
-export function cacheSize(text: string | undefined): number {
-  return byteSize(text ?? '') || Infinity;
+/**
+ * Most bytes of the cache, from a text such as "50G" (powers of 1024). Infinity, as for "0" and "":
+ * no limit. Throws INVALID_ARGUMENT for what is no size.
+ */
+export function cacheSize(text = ''): number {
+  const bytes = text && byteSize(text);
+  if (Number.isNaN(bytes))
+    invalid(`SLUICE_CACHE_SIZE: "${text.slice(0, 32)}" is not a size such as 64M or 1.5G`);
+  return bytes || Infinity;
 }

@@ -330,6 +330,7 @@ export class LocalIo implements Io {
       this.#events.onProgress({ phase: 'retry', attempt, secondsLeft: ms / 1000, message });
     if (cache !== 'none') {
       this.#backend ??= this.#platform.store(this.#options).catch((error: Error) => {
+        if ((error as SluiceError).code === 'INVALID_ARGUMENT') throw error;
         warn('NOT_SUPPORTED', error.message);
         return null;
       });

@@ -430,8 +430,14 @@ export function nodeBackend(directory: string, maxBytes = Infinity): StoreBacken
   return new NodeBackend(directory, maxBytes);
 }
 
-/** The store in `cacheDir` or the default directory; null: none. SLUICE_CACHE_SIZE limits it. */
-export function nodeStore(cacheDir?: string): StoreBackend | null {
+/** The store in `cacheDir` or the default directory; null: none. It may hold `limit()` bytes. */
+export function nodeStore(
+  cacheDir?: string,
+  limit: () => number = () => Infinity,
+): StoreBackend | null {
   const directory = cacheDirectory(cacheDir);
-  return directory ? nodeBackend(directory, cacheSize(process.env['SLUICE_CACHE_SIZE'])) : null;
+  return directory ? nodeBackend(directory, limit()) : null;
 }
+
+/** Bytes of SLUICE_CACHE_SIZE. Errors: cacheSize()'s. */
+export const cacheLimit = (): number => cacheSize(process.env['SLUICE_CACHE_SIZE']);
