@@ -1,7 +1,8 @@
-// Operations of generic/unpacked_gemv.h for targets with four lanes. 16 columns of one row fill a
-// vector, where packed weights have four columns of four rows. The target provides load_row and
-// load_signed_row: 16 activations (from column 16, one half of a block) in the order that its dot
-// products expect beside 16 codes of one row.
+// What targets with four lanes share: loads and stores of fewer lanes, and the operations of
+// generic/unpacked_gemv.h. 16 columns of one row fill a vector, where packed weights have four
+// columns of four rows. The target provides load_row and load_signed_row: 16 activations (from
+// column 16, one half of a block) in the order that its dot products expect beside 16 codes of one
+// row.
 #pragma once
 
 #include <string.h>
@@ -13,6 +14,20 @@
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
+
+// The first n lanes (0 <= n <= kLanes); the others are 0. Reads n floats only.
+SLUICE_INLINE F32 load_n(const float* p, int n) {
+  if (n == kLanes) return load(p);
+  float each[kLanes] = {};
+  for (int i = 0; i < n; ++i) each[i] = p[i];
+  return load(each);
+}
+SLUICE_INLINE void store_n(float* p, F32 a, int n) {
+  if (n == kLanes) return store(p, a);
+  float each[kLanes];
+  store(each, a);
+  for (int i = 0; i < n; ++i) p[i] = each[i];
+}
 
 // Lane i is the sum of the lanes of m[i].
 SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {

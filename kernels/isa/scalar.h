@@ -53,15 +53,6 @@ SLUICE_INLINE F32 load(const float* p) {
 SLUICE_INLINE void store(float* p, F32 a) {
   memcpy(p, &a, sizeof a);
 }
-// The first n lanes (0 <= n <= kLanes); the others are 0. Reads n floats only.
-SLUICE_INLINE F32 load_n(const float* p, int n) {
-  float lanes[kLanes] = {};
-  for (int i = 0; i < n; ++i) lanes[i] = p[i];
-  return load(lanes);
-}
-SLUICE_INLINE void store_n(float* p, F32 a, int n) {
-  for (int i = 0; i < n; ++i) p[i] = a.v[i];
-}
 SLUICE_INLINE F32 operator+(F32 a, F32 b) {
   return {a.v + b.v};
 }

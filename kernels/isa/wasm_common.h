@@ -66,18 +66,6 @@ SLUICE_INLINE F32 load(const float* p) {
 SLUICE_INLINE void store(float* p, F32 a) {
   wasm_v128_store(p, a.v);
 }
-SLUICE_INLINE F32 load_n(const float* p, int n) {
-  if (n == kLanes) return load(p);
-  float lanes[kLanes] = {};
-  for (int i = 0; i < n; ++i) lanes[i] = p[i];
-  return load(lanes);
-}
-SLUICE_INLINE void store_n(float* p, F32 a, int n) {
-  if (n == kLanes) return store(p, a);
-  float lanes[kLanes];
-  store(lanes, a);
-  for (int i = 0; i < n; ++i) p[i] = lanes[i];
-}
 SLUICE_INLINE F32 operator+(F32 a, F32 b) {
   return {wasm_f32x4_add(a.v, b.v)};
 }
