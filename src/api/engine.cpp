@@ -93,6 +93,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   SLUICE_RETURN_IF_ERROR(check(find("logits_rows"), given.logits_rows));
   SLUICE_RETURN_IF_ERROR(check(find("structured_output"), given.structured_output));
   SLUICE_RETURN_IF_ERROR(check(find("preload"), given.preload));
+  SLUICE_RETURN_IF_ERROR(check(find("time_breakdown"), given.time_breakdown));
   SLUICE_RETURN_IF_ERROR(check_unless(0, find("draft_max"), given.draft_max));
   SLUICE_RETURN_IF_ERROR(check_unless(-1, find("kv_sinks"), given.kv_sinks));
   SLUICE_RETURN_IF_ERROR(check_unless(0, find("kv_capacity"), given.kv_capacity));
@@ -104,6 +105,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   out.engine.n_sessions = given.sessions;
   out.engine.logits_rows = given.logits_rows;
   out.engine.structured_output = given.structured_output != 0;
+  out.engine.time_breakdown = given.time_breakdown != 0;
   if (given.draft != nullptr) out.engine.draft_max = given.draft_max > 0 ? given.draft_max : -1;
   out.engine.nextn = given.draft != nullptr && std::string_view(given.draft) == "nextn";
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;

@@ -203,6 +203,17 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   now.early_exit_rows = exits.rows;
   now.early_exit_left = exits.left;
   now.early_exit_layers = exits.layers;
+  using session::TimePart;
+  const session::TimeSums& times = models_.model->engine().passes().times().sums();
+  now.forward_ms = times.total;
+  now.forward_wait_ms = times[TimePart::kWait];
+  now.forward_decompress_ms = times[TimePart::kDecompress];
+  now.forward_projections_ms = times[TimePart::kProjections];
+  now.forward_ffn_ms = times[TimePart::kFeedForward];
+  now.forward_experts_ms = times[TimePart::kExperts];
+  now.forward_output_ms = times[TimePart::kOutput];
+  now.forward_attention_ms = times[TimePart::kAttention];
+  now.forward_other_ms = times[TimePart::kOther];
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();

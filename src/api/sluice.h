@@ -202,6 +202,7 @@ typedef struct sluice_load_options {
   /* A vision projector (mmproj GGUF file or URL), with which the model takes pictures; null: none.
    * It is read within the budget, while a prompt with pictures is computed. */
   const char* projector;
+  int32_t time_breakdown; /* 1: measure where forward passes take their time: sluice_stats */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -294,6 +295,17 @@ typedef struct sluice_stats { /* totals since loading */
   uint64_t sessions_swapped;        /* sessions in files now: see swap_directory */
   uint64_t bytes_swapped_out;       /* written to swap files */
   uint64_t bytes_swapped_in;        /* read from swap files */
+  /* Where the time of the model's forward passes went, with the load option time_breakdown. The
+   * parts add up to forward_ms; a draft model's passes are not in it. */
+  double forward_ms;
+  double forward_wait_ms;        /* waiting for bytes of weights, and reading them */
+  double forward_decompress_ms;  /* decompressing layers of QSF files */
+  double forward_projections_ms; /* matrix multiplications before and after attention */
+  double forward_ffn_ms;         /* matrix multiplications of dense feed-forward networks */
+  double forward_experts_ms;     /* mixtures of experts, with their routers */
+  double forward_output_ms;      /* the output head */
+  double forward_attention_ms;   /* attention over the KV cache, RoPE, recurrences */
+  double forward_other_ms;       /* the rest */
 } sluice_stats;
 
 /* During generation, up to date within one token. */

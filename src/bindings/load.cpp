@@ -243,6 +243,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
   options.approximate.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
   options.structured_output = is_true(o, "structuredOutput");
+  options.time_breakdown = is_true(o, "timeBreakdown");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;

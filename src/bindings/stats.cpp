@@ -51,6 +51,14 @@ std::string EngineBinding::stats() {
   put(out, "clusteredHeadProducts", static_cast<double>(head.products));
   put(out, "bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
   put(out, "pinsPending", static_cast<double>(r.pins_pending()));
+  if (const session::TimeBreakdown& times = engine_->passes().times(); times.on()) {
+    val parts = val::object();
+    for (size_t i = 0; i < session::kTimeParts; ++i) {
+      put(parts, session::kTimePartNames[i], times.sums().parts[i]);
+    }
+    put(parts, "total", times.sums().total);
+    put(out, "timeBreakdown", parts);
+  }
   return to_text(out);
 }
 

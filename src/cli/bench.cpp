@@ -26,6 +26,7 @@ struct BenchOptions {
   bool no_page_cache = false;
   std::vector<std::string> drafts;
   std::string replay;
+  bool breakdown = false;
 };
 
 struct Row {
@@ -38,7 +39,16 @@ struct Row {
   double store = 0;  // bytes per second of plain reads; 0 if no weights are streamed
   uint64_t memory = 0;
   std::string kernels;
+  session::TimeSums prefill_times, decode_times;  // per token of a sequence
 };
+
+session::TimeSums per_token(const session::TimeSums& all, int tokens) {
+  session::TimeSums out = all;
+  const double n = std::max(1, tokens);
+  for (double& ms : out.parts) ms /= n;
+  out.total /= n;
+  return out;
+}
 
 double typical(std::vector<double>& rates, bool no_page_cache) {
   if (rates.empty()) return 0;
@@ -89,30 +99,38 @@ class Measurement {
     SLUICE_RETURN_IF_ERROR(sessions_.start(parallel));
     return pass(0, 1);  // loads and packs the weights
   }
-  Status prefill(double* rate) {
+  Status prefill(double* rate, session::TimeSums* times) {
     std::vector<double> rates;
+    session::TimeSums all;
     for (int i = 0; options_.prompt > 0 && i < options_.repeat; ++i) {
       SLUICE_RETURN_IF_ERROR(sample_store());
       sessions_.rewind(0);
+      const session::TimeSums before = model_.engine().passes().times().sums();
       const double start = monotonic_ms();
       SLUICE_RETURN_IF_ERROR(pass(0, options_.prompt));
       rates.push_back(options_.prompt * 1000 / (monotonic_ms() - start));
+      all.add(model_.engine().passes().times().sums().since(before));
     }
     *rate = typical(rates, options_.no_page_cache);
+    *times = per_token(all, options_.prompt * options_.repeat);
     return {};
   }
-  Status decode(int depth, double* rate) {
+  Status decode(int depth, double* rate, session::TimeSums* times) {
     std::vector<double> rates;
+    session::TimeSums all;
     for (int i = 0; options_.generate > 0 && i < options_.repeat; ++i) {
       SLUICE_RETURN_IF_ERROR(sample_store());
       if (const int32_t at = sessions_.rewind(depth); at < depth) {
         SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
       }
+      const session::TimeSums before = model_.engine().passes().times().sums();
       const double start = monotonic_ms();
       for (int t = 0; t < options_.generate; ++t) SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
       rates.push_back(options_.generate * 1000 / (monotonic_ms() - start));
+      all.add(model_.engine().passes().times().sums().since(before));
     }
     *rate = typical(rates, options_.no_page_cache);
+    *times = per_token(all, options_.generate * options_.repeat);
     return {};
   }
   // Bytes per second of plain reads; 0 if no weights are streamed.
@@ -145,6 +163,7 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   if (!load.ok()) return load.status();
   load->engine.n_threads = threads;
   load->engine.parallel = parallel;
+  load->engine.time_breakdown = options.breakdown;
   load->source.no_page_cache = options.no_page_cache;
   const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
   const int longest = std::max(options.prompt, deepest + options.generate) + 1;
@@ -160,23 +179,55 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   Measurement measured(options, **model, tokens);
   SLUICE_RETURN_IF_ERROR(measured.start(parallel));
   double prefill = 0;
-  SLUICE_RETURN_IF_ERROR(measured.prefill(&prefill));
+  session::TimeSums prefill_times;
+  SLUICE_RETURN_IF_ERROR(measured.prefill(&prefill, &prefill_times));
   prefill *= parallel;
   const auto [macs, bytes] = session::work_per_token(engine.program());
   for (const int depth : options.depths) {
     double decode = 0;
-    SLUICE_RETURN_IF_ERROR(measured.decode(depth, &decode));
+    session::TimeSums decode_times;
+    SLUICE_RETURN_IF_ERROR(measured.decode(depth, &decode, &decode_times));
     rows->push_back({engine.pool().n_threads(), depth, parallel, prefill, decode * parallel,
                      decode > 0 ? 1000 / decode : 0, macs * prefill / 1e9,
                      macs * decode * parallel / 1e9, bytes * decode / 1e9,
                      engine.plan().weights.streamed_bytes, measured.store(), engine.plan().total(),
-                     engine.table().name});
+                     engine.table().name, prefill_times, decode_times});
   }
   return {};
 }
 
 bool json(const BenchOptions& options) {
   return options.output == "json" || options.common.json;
+}
+
+nlohmann::json breakdown_json(const session::TimeSums& times) {
+  nlohmann::json out;
+  for (size_t i = 0; i < session::kTimeParts; ++i) {
+    out[session::kTimePartNames[i]] = times.parts[i];
+  }
+  out["total"] = times.total;
+  return out;
+}
+
+// One line per phase of each row: milliseconds per token, by part.
+void print_breakdown(const std::vector<Row>& rows, const BenchOptions& options) {
+  const bool csv = options.output == "csv";
+  std::printf(csv ? "\nthreads,depth,parallel,phase" : "\nthreads  depth  parallel  phase  ");
+  for (const char* name : session::kTimePartNames) std::printf(csv ? ",%s" : "  %s", name);
+  std::printf(csv ? ",total\n" : "  total ms/token\n");
+  const auto line = [&](const Row& r, const char* phase, const session::TimeSums& times) {
+    if (times.total <= 0) return;
+    std::printf(csv ? "%d,%d,%d,%s" : "%7d %6d %9d  %-7s", r.threads, r.depth, r.parallel, phase);
+    for (size_t i = 0; i < session::kTimeParts; ++i) {
+      const int width = static_cast<int>(std::string_view(session::kTimePartNames[i]).size());
+      std::printf(csv ? ",%.*f" : "  %*.4f", csv ? 4 : std::max(width, 6), times.parts[i]);
+    }
+    std::printf(csv ? ",%.4f\n" : "  %14.4f\n", times.total);
+  };
+  for (const Row& r : rows) {
+    if (r.depth == options.depths.front()) line(r, "prefill", r.prefill_times);
+    line(r, "decode", r.decode_times);
+  }
 }
 
 void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
@@ -198,6 +249,9 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"bytesPerPass", r.bytes_per_pass},
                      {"cacheBytesPerSecond", r.store},
                      {"memory", r.memory}});
+      if (!options.breakdown) continue;
+      out.back()["prefillBreakdown"] = breakdown_json(r.prefill_times);
+      out.back()["decodeBreakdown"] = breakdown_json(r.decode_times);
     }
     print_json(out, 2);
     return;
@@ -217,6 +271,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
         csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str(),
         r.ms);
   }
+  if (options.breakdown) print_breakdown(rows, options);
 }
 
 int bench(const BenchOptions& options) {
@@ -280,9 +335,14 @@ void add_bench(CLI::App& app, int* status) {
   sub->add_flag(
       "--no-page-cache", options->no_page_cache,
       "read weights without the page cache, as if the file did not fit in memory (default: off)");
+  CLI::Option* breakdown = sub->add_flag(
+      "--breakdown", options->breakdown,
+      "also show where the time of a token goes: waiting, decompressing, matrix multiplications, "
+      "attention (default: off)");
   list(sub->add_option(options::find("draft").cli, options->drafts,
                        "compare these kinds of speculative decoding, such as "
-                       "off,ngram,SMALLER_MODEL (default: none)"));
+                       "off,ngram,SMALLER_MODEL (default: none)"))
+      ->excludes(breakdown);
   sub->add_option("--replay", options->replay,
                   "JSON file {\"prompt\": [ids], \"answer\": [ids]}: these tokens are generated "
                   "instead of the model's choice (default: none)")

@@ -111,6 +111,7 @@ void GpuExecutor::hand_over() {
   }
   pass_.state = GpuPass::kWanted;
   where_ = Where::kGpu;
+  engine_.context().times.enter(session::TimePart::kGpu);
 }
 
 // Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights

@@ -26,6 +26,8 @@ class ByteSource {
   // Bytes read so far over the network, and from a local cache.
   [[nodiscard]] virtual uint64_t bytes_fetched() const { return 0; }
   [[nodiscard]] virtual uint64_t bytes_from_cache() const { return 0; }
+  // Nanoseconds spent decompressing, over all threads.
+  [[nodiscard]] virtual uint64_t decompress_ns() const { return 0; }
   // Bytes that no local cache has.
   [[nodiscard]] virtual uint64_t bytes_missing() const { return 0; }
   // The server cannot be reached, and a complete cached copy is read.

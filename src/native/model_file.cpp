@@ -407,8 +407,12 @@ Status Model::failure() {
 
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
+  const uint64_t before = decompress_ns();
   if (!failed_ && !interrupted_ && !(local_ && read_together())) {
     platform::futex_wait(engine_->residency().queue().completed, seen);
+  }
+  if (local_) {
+    engine_->passes().times().share_reads(0, decompress_ns() - before, engine_->pool().n_threads());
   }
   wait_ms_ += monotonic_ms() - start;
   return failure();
@@ -531,6 +535,12 @@ Status Model::identify() {
   engine_->identify_weights(hash);
   identified_ = true;
   return {};
+}
+
+uint64_t Model::decompress_ns() const {
+  uint64_t n = 0;
+  for (const auto& source : sources_) n += source->decompress_ns();
+  return n;
 }
 
 uint64_t Model::bytes_fetched() const {

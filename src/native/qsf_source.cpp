@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "qsf/crc32.h"
 
 namespace sluice::native {
@@ -284,11 +285,13 @@ Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
           whole ? part : std::span(room->frame.as<uint8_t>(), static_cast<size_t>(bytes));
       if (!(room->run == i && room->held == f)) {
         if (!whole) room->run = SIZE_MAX;
+        const double start = monotonic_ms();
         if (!room->unpacker.unpack(
                 run.compression,
                 stored.subspan(starts[f] - starts[first], starts[f + 1] - starts[f]), to)) {
           return error(Code::kCorrupt, "a layer of the model cannot be decompressed");
         }
+        decompress_ns_ += static_cast<uint64_t>(1e6 * (monotonic_ms() - start));
         if (!whole) {
           room->run = i;
           room->held = f;

@@ -4,6 +4,7 @@
 // fetched once more, then it is an error. All memory for unpacking is allocated on opening.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,7 @@ class QsfSource final : public io::ByteSource {
   [[nodiscard]] uint64_t bytes_fetched() const override { return file_->bytes_fetched(); }
   [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }
   [[nodiscard]] uint64_t bytes_missing() const override { return file_->bytes_missing(); }
+  [[nodiscard]] uint64_t decompress_ns() const override { return decompress_ns_; }
   void abort() override;
 
  private:
@@ -78,6 +80,7 @@ class QsfSource final : public io::ByteSource {
   uint64_t lists_ = 0;   // the part of memory_ that does not depend on the number of readers
   uint64_t part_ = 0;    // bytes that are checked at a time
   uint64_t frame_ = 0;   // bytes of the largest unpacked frame
+  std::atomic<uint64_t> decompress_ns_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
 };

@@ -100,10 +100,17 @@ void CpuExecutor::next_op() {
 
 Step CpuExecutor::step(int32_t* max_ops) {
   if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
+  const Step reached = run_ops(max_ops);
+  cx_.times.enter(reached == Step::kBlocked ? TimePart::kWait : TimePart::kOther);
+  return reached;
+}
+
+Step CpuExecutor::run_ops(int32_t* max_ops) {
   if (replans_seen_ != cx_.weights.replans()) restart();
   const std::vector<model::Op>& ops = cx_.program.ops;
   cx_.weights.poll();
   for (; *max_ops > 0; --*max_ops) {
+    cx_.times.enter(cx_.program, ops[pc_]);
     if (!ops[pc_].is<model::EmbedOp>()) row_feed_.request();
     if (!cursor_.started) eval_.before(cx_, ops[pc_]);
     const bool ran = run_op(ops[pc_]);
@@ -118,6 +125,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
         continue;
       }
       // Something may have arrived in the meantime.
+      cx_.times.enter(TimePart::kWait);
       if (cx_.weights.poll() || cx_.weights.help_reading()) continue;
       return Step::kBlocked;
     }

@@ -44,6 +44,7 @@ class CpuExecutor final : public Executor {
   };
 
   void restart();
+  [[nodiscard]] Step run_ops(int32_t* max_ops);
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
   [[nodiscard]] bool settle(WeightRun ran);  // false: not done

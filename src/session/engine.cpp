@@ -110,10 +110,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   SLUICE_RETURN_IF_ERROR(
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
   SLUICE_RETURN_IF_ERROR(engine->sequences_.init(plan.kv.shape, plan.sessions.n_sessions));
-  engine->context_.emplace(ExecutionContext{engine->program_, engine->plan_, *engine->table_,
-                                            *engine->pool_, engine->working_, engine->weights_,
-                                            engine->adapters_, engine->modes_, engine->approximate_,
-                                            engine->nextn_, plan.batch.n_batch});
+  engine->context_.emplace(ExecutionContext{
+      engine->program_, engine->plan_, *engine->table_, *engine->pool_, engine->working_,
+      engine->weights_, engine->adapters_, engine->modes_, engine->approximate_, engine->nextn_,
+      plan.batch.n_batch, engine->passes_.times()});
+  engine->passes_.times().measure(options.time_breakdown);
   for (const auto& mode : engine->modes_) mode->attach(*engine->context_);
   engine->executor_ = std::make_unique<CpuExecutor>(*engine->context_);
   if constexpr (model::kNextn) {

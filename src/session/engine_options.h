@@ -21,6 +21,8 @@ class RangeReader {
   virtual ~RangeReader() = default;
   // Fills `out`; thread-safe. False on failure.
   [[nodiscard]] virtual bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) = 0;
+  // Nanoseconds that reads spent decompressing, over all threads.
+  [[nodiscard]] virtual uint64_t decompress_ns() const { return 0; }
 };
 
 // Why a context is as long as it is.
@@ -72,6 +74,7 @@ struct EngineOptions {
   // raised to at least this.
   int32_t parallel = 1;
   ApproximateOptions approximate;
+  bool time_breakdown = false;  // measure where the time of forward passes goes
 };
 
 inline constexpr int32_t kMaxBatch = 256;

@@ -12,6 +12,7 @@
 #include "session/approximation.h"
 #include "session/compute_buffer.h"
 #include "session/memory_plan.h"
+#include "session/time_breakdown.h"
 #include "session/weights.h"
 
 namespace sluice::session {
@@ -30,6 +31,7 @@ struct ExecutionContext {
   ApproximateState& approximate;
   const std::unique_ptr<NextnHead>& nextn;  // null: not requested
   int32_t largest_batch;                    // the largest n_batch that the plan ever has
+  TimeBreakdown& times;
 
   [[nodiscard]] int64_t width(model::Buf b) const { return program.width[static_cast<size_t>(b)]; }
   [[nodiscard]] const float* vec(int32_t index) const { return weights.vec(index); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "session/time_breakdown.h"
 #include "session/weights.h"
 
 namespace sluice::session {
@@ -15,12 +16,18 @@ class Passes {
   [[nodiscard]] uint64_t begin() {
     under_way_ = true;
     began_ms_ = monotonic_ms();
+    times_.begin_pass();
     pins_pending_ = weights_.residency().pins_pending();
     return ++last_;
   }
-  void end() { under_way_ = false; }
+  void end() {
+    under_way_ = false;
+    times_.end_pass();
+  }
   [[nodiscard]] bool under_way() const { return under_way_; }
   [[nodiscard]] uint64_t last() const { return last_; }
+  // Where their time goes, with EngineOptions::time_breakdown.
+  [[nodiscard]] TimeBreakdown& times() { return times_; }
   // Milliseconds since the pass began; 0 if it waited for pinned weights, which others will not.
   [[nodiscard]] double ms() const {
     return weights_.residency().pins_pending() == pins_pending_ ? monotonic_ms() - began_ms_ : 0;
@@ -28,6 +35,7 @@ class Passes {
 
  private:
   const Weights& weights_;
+  TimeBreakdown times_;
   uint64_t last_ = 0;
   bool under_way_ = false;
   double began_ms_ = 0;

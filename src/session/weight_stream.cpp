@@ -52,6 +52,7 @@ void WeightStream::run_pieces() {
     p.first_task = n_tasks;
     n_tasks += (p.args.w.rows + p.chunk - 1) / p.chunk;
   }
+  reads_.decompress_before = decompress_ns();
   FiniteCheck& check = cx_.weights.finite_check();
   cx_.pool.parallel_for(n_tasks, [&](int64_t task, int thread) {
     size_t i = pieces_.size() - 1;
@@ -80,6 +81,12 @@ void WeightStream::run_pieces() {
   }
   pieces_.clear();
   cx_.weights.settle_check();
+}
+
+// So far, of all reads; 0 without a breakdown.
+uint64_t WeightStream::decompress_ns() const {
+  const RangeReader* reader = cx_.times.running() ? cx_.weights.reader() : nullptr;
+  return reader != nullptr ? reader->decompress_ns() : 0;
 }
 
 // Reads rows [r0, r1) of a piece into `room`, and makes `args` multiply these.
@@ -114,7 +121,11 @@ bool WeightStream::settle_reads() {
     r.forbid_direct_reads();
     return false;
   }
-  if (own.bytes > 0) r.note_rate(own.bytes, own.ns);
+  if (own.bytes > 0) {
+    r.note_rate(own.bytes, own.ns);
+    // All threads read and multiply in the region: the reads took their share of it.
+    cx_.times.share_reads(own.ns, decompress_ns() - own.decompress_before, cx_.pool.n_threads());
+  }
   own.bytes = own.ns = 0;
   return true;
 }

@@ -62,6 +62,7 @@ class WeightStream {
   struct Tally {
     std::atomic<uint64_t> bytes{0}, ns{0};
     std::atomic<bool> failed{false};
+    uint64_t decompress_before = 0;
   };
   static constexpr size_t kMaxPieces = 96;
 
@@ -69,6 +70,7 @@ class WeightStream {
   void run_pieces();
   [[nodiscard]] bool read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* args);
   [[nodiscard]] bool settle_reads();
+  [[nodiscard]] uint64_t decompress_ns() const;
 
   ExecutionContext cx_;
   int32_t part_ = 0;   // index of the next product

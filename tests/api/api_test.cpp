@@ -435,6 +435,30 @@ TEST(Api, TheMemoryReportAddsUpAndFollowsTheBudget) {
   EXPECT_GT(stats.bytes_read, 1u << 20);
 }
 
+TEST(Api, TheTimeOfForwardPassesIsDividedIfAskedFor) {
+  for (const int32_t on : {0, 1}) {
+    sluice_load_options options = load_options();
+    options.time_breakdown = on;
+    const Engine engine = load(options);
+    const Session session = create(engine);
+    const Greedy greedy(8);
+    answer(session, kPrompt, greedy.options);
+    sluice_stats stats = {};
+    stats.size = sizeof stats;
+    expect_ok(sluice_engine_stats(engine.get(), &stats));
+    const double parts = stats.forward_wait_ms + stats.forward_decompress_ms +
+                         stats.forward_projections_ms + stats.forward_ffn_ms +
+                         stats.forward_experts_ms + stats.forward_output_ms +
+                         stats.forward_attention_ms + stats.forward_other_ms;
+    EXPECT_NEAR(parts, stats.forward_ms, 1e-6);
+    EXPECT_EQ(stats.forward_ms > 0, on == 1);
+    EXPECT_EQ(stats.forward_ffn_ms > 0, on == 1);
+    EXPECT_EQ(stats.forward_attention_ms > 0, on == 1);
+    EXPECT_EQ(stats.forward_experts_ms, 0);
+    EXPECT_LE(stats.forward_ms, stats.prompt_ms + stats.generate_ms);
+  }
+}
+
 TEST(Api, AReaderProvidesTheModelOrFails) {
   struct File {
     std::ifstream stream{kSample, std::ios::binary};

@@ -63,6 +63,7 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("logits_rows", [](sluice_load_options& o) { o.logits_rows = 257; }),
       wrong_load("structured_output", [](sluice_load_options& o) { o.structured_output = 2; }),
       wrong_load("preload", [](sluice_load_options& o) { o.preload = -1; }),
+      wrong_load("time_breakdown", [](sluice_load_options& o) { o.time_breakdown = 2; }),
       wrong_load("kernels", [](sluice_load_options& o) { o.kernels = "abacus"; }),
       wrong_load("kv_type", [](sluice_load_options& o) { o.kv_type = "q3_1"; }),
       wrong_load("draft_max", [](sluice_load_options& o) { o.draft_max = 32; }),

@@ -41,6 +41,18 @@ test("a budget below the model's size gives the same text and is not exceeded", 
   }
 });
 
+test('the time of forward passes is divided if asked for, and the parts add up', async () => {
+  assert.equal(reference.stats.timeBreakdown, undefined);
+  const { text, stats } = await story({ timeBreakdown: true });
+  assert.equal(text, reference.text);
+  const { total, ...parts } = stats.timeBreakdown;
+  const sum = Object.values(parts).reduce((all, ms) => all + ms, 0);
+  assert.ok(total > 0 && Math.abs(sum - total) < 1e-6 * total, `${sum} of ${total}`);
+  for (const part of ['attentionProjections', 'ffn', 'output', 'attention'])
+    assert.ok(parts[part] > 0, part);
+  for (const part of ['experts', 'gpu', 'decompress']) assert.equal(parts[part], 0, part);
+});
+
 test('an idle engine loads all pinned units', async () => {
   for (const ioWorker of [false, true]) {
     const engine = await Engine.load(model, { kernels: '', ioWorker });

@@ -89,6 +89,30 @@ TEST_F(Cli, ListOptionsDoNotConsumeTheModelArgument) {
   }
 }
 
+TEST_F(Cli, BenchBreakdownAddsUp) {
+  const std::vector<std::string> command = {"bench", kModel, "-p", "4",          "-n",
+                                            "2",     "-r",   "1",  "--breakdown"};
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  const Ran ran = run(as_json);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const char* phase : {"prefillBreakdown", "decodeBreakdown"}) {
+    const nlohmann::json times = nlohmann::json::parse(ran.out)[0][phase];
+    double sum = 0;
+    for (const auto& [part, ms] : times.items()) sum += part == "total" ? 0 : ms.get<double>();
+    EXPECT_GT(sum, 0) << phase;
+    EXPECT_NEAR(sum, times["total"].get<double>(), 1e-6) << phase;
+    EXPECT_GT(times["ffn"].get<double>(), 0) << phase;
+    EXPECT_EQ(times["experts"].get<double>(), 0) << phase;
+  }
+  const Ran table = run(command);
+  for (const char* text : {"attentionProjections", "prefill", "decode", "total ms/token"}) {
+    EXPECT_NE(table.out.find(text), std::string::npos) << table.out;
+  }
+  expect_refused({"bench", kModel, "--breakdown", "--draft", "off"}, "INVALID_ARGUMENT",
+                 "--breakdown");
+}
+
 TEST_F(Cli, ErrorsNameTheRangeOfEveryNumber) {
   const std::string context = " to 16777216";
   const std::vector<std::array<std::string, 4>> cases = {

@@ -34,7 +34,7 @@ import type { Sources } from '../io/sources.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
-  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads projector imageTokens device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
+  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads projector imageTokens device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput timeBreakdown draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
   'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs images addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
@@ -115,6 +115,7 @@ export async function loadSpec(
             ? invalid('approximate.headClusters needs device wasm.')
             : 'off',
       structuredOutput: options.structuredOutput,
+      timeBreakdown: !!options.timeBreakdown,
       draft: !!options.draft,
       parallel,
     },

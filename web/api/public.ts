@@ -48,6 +48,7 @@ export type {
   SamplingOptions,
   SavedState,
   SpeedEstimate,
+  TimeBreakdown,
   TokenLogprob,
   UnitState,
 } from '../protocol/types.js';

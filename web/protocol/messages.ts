@@ -101,6 +101,8 @@ export interface EngineSpec {
   contextFrom?: MemoryPlan['contextFrom'];
   /** true: memory for constraints is set aside at load; false: never; undefined: when needed. */
   structuredOutput?: boolean;
+  /** Measures where the time of forward passes goes. */
+  timeBreakdown: boolean;
   /** Speculative decoding: from n-grams, and by the draft model if there is one. */
   draft: boolean;
   /** Number of slots, whose requests share a forward pass. */

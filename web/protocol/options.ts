@@ -127,6 +127,11 @@ export interface InspectOptions {
    */
   structuredOutput?: boolean;
   /**
+   * Measures where the time of forward passes goes, for `stats().timeBreakdown`: one reading of the
+   * clock per operation. Default false.
+   */
+  timeBreakdown?: boolean;
+  /**
    * Speculative decoding: tokens are drafted, and one forward pass verifies several of them. The
    * output is the same. 'ngram' drafts from repetitions in the text. A draft model is a smaller
    * model with the same vocabulary; it is used where it promises more than n-grams. It is

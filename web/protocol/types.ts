@@ -218,8 +218,33 @@ export interface EngineStats {
   gpuKernels?: GpuKernels;
   /** Number of first layers on the GPU. The CPU computes the others. */
   gpuLayers?: number;
+  /** Where the time of forward passes went since loading, with the option `timeBreakdown`. */
+  timeBreakdown?: TimeBreakdown;
   /** The engine's internal counters. */
   engine: Record<string, number>;
+}
+
+/** Milliseconds. The parts add up to `total`, the time of the model's forward passes. */
+export interface TimeBreakdown {
+  /** Waiting for bytes of weights, and reading them on compute threads. */
+  wait: number;
+  /** Decompressing layers of QSF files on compute threads. */
+  decompress: number;
+  /** Matrix multiplications before and after attention, and those of recurrent layers. */
+  attentionProjections: number;
+  /** Matrix multiplications of dense feed-forward networks. */
+  ffn: number;
+  /** Mixtures of experts, with their routers. */
+  experts: number;
+  /** The output head. */
+  output: number;
+  /** Attention over the KV cache, RoPE, and recurrences. */
+  attention: number;
+  /** Operations on the GPU. */
+  gpu: number;
+  /** The rest: norms, activations, embeddings, and pauses between steps. */
+  other: number;
+  total: number;
 }
 
 /** Optional GPU kernels in use: what the GPU offers, and what was measured to be faster. */

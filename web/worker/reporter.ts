@@ -49,7 +49,8 @@ export class Reporter {
 
   /** Current statistics. */
   counters({ binding, io, gpu }: Reported): EngineStats {
-    const engine = JSON.parse(binding.stats()) as Record<string, number>;
+    const { timeBreakdown, ...rest } = JSON.parse(binding.stats()) as Partial<EngineStats>;
+    const engine = rest as EngineStats['engine'];
     return {
       ...this.stats,
       ...gpu?.device,
@@ -61,6 +62,7 @@ export class Reporter {
       draftedTokens: engine['drafted']!,
       acceptedTokens: engine['accepted']!,
       forwardPasses: engine['passes']!,
+      timeBreakdown,
       engine: { ...engine, ...gpu?.counts() },
     };
   }
