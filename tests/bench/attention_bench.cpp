@@ -1,7 +1,10 @@
 // Throughput of attention and elementwise functions for every kernel table. Decode is in positions
 // of one head per second, read from memory: the KV cache of many heads is walked. Prefill is in
-// multiply-adds per second.
-//   cmake -DSLUICE_BENCH=ON ... && build/native/tests/attention_bench --benchmark_filter=avx2
+// multiply-adds per second. /naive is attention without flash attention, over the same f16 cache:
+// all scores by one matrix multiplication, a softmax, and another multiplication with the values,
+// stored transposed. It counts the same positions and multiply-adds, so rates compare.
+//   cmake -DSLUICE_BENCH=ON ... && build/native/tests/bench/attention_bench --benchmark_filter=avx2
+//   attention_bench --benchmark_filter='decode2048.*f16|prefill'    flash attention and naive
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -111,6 +114,86 @@ void prefill(benchmark::State& state, const Table* table, int32_t tokens, int32_
   state.SetItemsProcessed(state.iterations() * group * d * int64_t{tokens} * (tokens + 1));
 }
 
+// The same with complete score rows, by the table's own matrix multiplication and softmax.
+struct Naive {
+  explicit Naive(const Run& run)
+      : table(run.table),
+        args(run.args),
+        positions(static_cast<int64_t>(run.head_size) / (2 * run.args.dk)),
+        transposed(run.v.size() / 2),
+        scores(static_cast<size_t>(args.n_rows * positions)) {
+    const size_t d = static_cast<size_t>(args.dk), n = static_cast<size_t>(positions);
+    const auto* values = reinterpret_cast<const f16*>(run.v.data());
+    for (size_t at = 0; at < transposed.size(); ++at) {
+      const size_t head = at / (n * d), p = at / d % n, i = at % d;
+      transposed[(head * d + i) * n + p] = values[at];
+    }
+    const size_t bytes = std::max(table.matmul_scratch(Type::kF16, args.dk),
+                                  table.matmul_scratch(Type::kF16, positions));
+    scratch = std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+  }
+  ~Naive() { std::free(scratch); }
+  Naive(const Naive&) = delete;
+  Naive& operator=(const Naive&) = delete;
+
+  void multiply(const void* w, int64_t rows, int64_t cols, const float* x, float scale,
+                float* y) const {
+    MatmulArgs a = {};
+    a.w = {Type::kF16, false, rows, cols, w};
+    a.r1 = rows;
+    a.x = {x, cols, nullptr, args.n_rows};
+    a.scale = scale;
+    a.y = y;
+    a.ldy = rows;
+    a.scratch = scratch;
+    table.matmul(a);
+  }
+  // For keys `k` of the head whose values begin at `head` bytes.
+  void once(const void* k, size_t head) {
+    multiply(k, positions, args.dk, args.q, args.scale, scores.data());
+    for (int32_t i = 0; i < args.n_rows; ++i) {
+      float* row = &scores[static_cast<size_t>(i * positions)];
+      table.softmax(row, args.end[i], row);
+      std::fill(row + args.end[i], row + positions, 0.0f);
+    }
+    multiply(&transposed[head / 2], args.dv, positions, scores.data(), 1, args.out);
+    benchmark::ClobberMemory();
+  }
+
+  const Table& table;
+  const AttentionArgs& args;
+  int64_t positions;
+  std::vector<f16> transposed;  // [heads][d][positions]
+  std::vector<float> scores;    // [n_rows][positions]
+  void* scratch;
+};
+
+// Whether both compute the same, but for rounding.
+bool same(Run& run, Naive& naive) {
+  run.once();
+  const std::vector<float> flash = run.out;
+  naive.once(run.k.data(), 0);
+  run.head = 0;
+  double error = 0, all = 0;
+  for (size_t i = 0; i < flash.size(); ++i) {
+    error += std::pow(flash[i] - run.out[i], 2);
+    all += std::pow(flash[i], 2);
+  }
+  return error <= 1e-6 * all;
+}
+
+void naive(benchmark::State& state, const Table* table, int32_t tokens, int32_t group, int32_t d,
+           int32_t positions, size_t n_heads, int64_t items) {
+  Run run(*table, KvType::kF16, tokens, group, d, positions, n_heads);
+  Naive other(run);
+  if (!same(run, other)) return state.SkipWithError("differs from attention");
+  for (auto _ : state) {
+    other.once(&run.k[run.head], run.head);
+    run.head = (run.head + run.head_size) % run.k.size();
+  }
+  state.SetItemsProcessed(state.iterations() * items);
+}
+
 using Map = void (*)(const float*, int64_t, float*);
 void map(benchmark::State& state, Map f) {
   std::vector<float> x(8192, 0.5f);
@@ -142,12 +225,20 @@ void add_benchmarks(const Table* table) {
     for (const int32_t group : {1, 2, 4, 8}) {
       const std::string shape = "/group:" + std::to_string(group) + "/head:128/";
       add("decode2048" + shape + type, decode, table, kv_type, group, 128, 2048, kMany);
+      if (kv_type != KvType::kF16) continue;
+      add("decode2048" + shape + "f16/naive", naive, table, 1, group, 128, 2048, kMany,
+          int64_t{2048});
     }
   }
   for (const int32_t tokens : {128, 1024}) {
     const std::string n = std::to_string(tokens);
     add("prefill" + n + "/group:1/head:128", prefill, table, tokens, 1, 128);
     add("prefill" + n + "/group:8/head:64", prefill, table, tokens, 8, 64);
+    for (const auto& [group, d] : {std::pair{1, 128}, {8, 64}}) {
+      const std::string shape = "/group:" + std::to_string(group) + "/head:" + std::to_string(d);
+      add("prefill" + n + shape + "/naive", naive, table, tokens, group, d, tokens, size_t{1},
+          group * d * int64_t{tokens} * (tokens + 1));
+    }
   }
   add("silu", map, table->silu);
   add("gelu_tanh", map, table->gelu_tanh);

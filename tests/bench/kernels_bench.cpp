@@ -1,7 +1,10 @@
 // Matrix multiplication for every kernel table and quantization type on one thread. Decode (one
 // token) reads weights from the CPU cache and from memory, packed and in file layout. Small batches
-// have 2 to 16 tokens, prefill 128. Counters: GMAC/s, and GB/s of weights. For example
+// have 2 to 16 tokens, prefill 128. Counters: GMAC/s, and GB/s of weights. Dequantization to f32
+// reads one row from the CPU cache, in file layout or packed; GB/s of weights, and of f32 written.
+// For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
+//   kernels_bench --benchmark_filter='/dequantize'
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -61,6 +64,14 @@ constexpr Shape kShapes[] = {{"decode_cache", 256, 2048, 1, true},
                              {"file_2", 32768, 2048, 2, false},
                              {"file_8", 32768, 2048, 8, false}};
 
+// Random bits in which no scale is a NaN or an infinity.
+std::vector<uint8_t> random_file(size_t bytes) {
+  std::mt19937 rng(1);
+  std::vector<uint8_t> file(bytes);
+  for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);
+  return file;
+}
+
 void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   const int64_t cols = shape.cols;
   const size_t row_bytes = reference::row_bytes(type, cols);
@@ -69,9 +80,7 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   const size_t n_groups = static_cast<size_t>(shape.rows / table->row_group);
 
   // One group of random bits, repeated: only the memory traffic matters, not the values.
-  std::mt19937 rng(1);
-  std::vector<uint8_t> file(file_group);
-  for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);
+  const std::vector<uint8_t> file = random_file(file_group);
   const Buffer one = allocate(group);
   if (shape.packed) {
     table->pack_group(type, file.data(), table->row_group, cols, one.get());
@@ -84,6 +93,7 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   }
 
   const size_t n = static_cast<size_t>(shape.n_tokens);
+  std::mt19937 rng(2);
   std::normal_distribution<float> normal;
   std::vector<float> x(n * static_cast<size_t>(cols));
   for (float& v : x) v = normal(rng);
@@ -111,6 +121,30 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
 }
 
+void dequantize(benchmark::State& state, const Table* table, Type type, bool packed) {
+  constexpr int64_t kCols = 4096;
+  const size_t row_bytes = reference::row_bytes(type, kCols);
+  const int32_t rows = packed ? table->row_group : 1;
+  const std::vector<uint8_t> file = random_file(row_bytes * static_cast<size_t>(rows));
+  const Buffer group = allocate(table->packed_group_bytes(type, kCols));
+  if (packed) table->pack_group(type, file.data(), rows, kCols, group.get());
+  const Matrix matrix = {type, true, rows, kCols, group.get()};
+  std::vector<float> out(kCols);
+  for (auto _ : state) {
+    if (packed) {
+      table->unpack_row(matrix, 0, out.data());
+    } else {
+      table->dequantize(type, file.data(), kCols, out.data());
+    }
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  using benchmark::Counter;
+  const double read = static_cast<double>(row_bytes), written = 4.0 * kCols;
+  state.counters["GB/s"] = Counter(read * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["GB/s f32"] = Counter(written * 1e-9, Counter::kIsIterationInvariantRate);
+}
+
 const bool registered = [] {
   for (const char* const* name = available(); *name != nullptr; ++name) {
     for (const Weight& w : kWeights) {
@@ -118,6 +152,10 @@ const bool registered = [] {
         const std::string label = std::string(*name) + "/" + w.name + "/" + shape.name;
         benchmark::RegisterBenchmark(label.c_str(), run, by_name(*name), w.type, shape);
       }
+      const std::string label = std::string(*name) + "/" + w.name + "/dequantize_";
+      const Table* table = by_name(*name);
+      benchmark::RegisterBenchmark((label + "file").c_str(), dequantize, table, w.type, false);
+      benchmark::RegisterBenchmark((label + "packed").c_str(), dequantize, table, w.type, true);
     }
   }
   return true;
