@@ -292,9 +292,10 @@ Status run_convert(ConvertOptions& options, convert::Report* report, Measured* m
 
 // The options that choose types.
 void add_types(CLI::App& app, ConvertOptions& options) {
-  CLI::Option* type = app.add_option(
-      "--type", options.type,
-      "quantization type or mix, such as q8_0 or q4_k_m (default: keep the types of IN)");
+  CLI::Option* type =
+      app.add_option("--type", options.type,
+                     "quantization type or mix, such as q8_0, q4_k_m or, for QSF files, qsf3_m "
+                     "(default: keep the types of IN)");
   CLI::Option* target = app.add_option("--target-size", options.target_size,
                                        "maximum size of the file, such as 2G; chooses each "
                                        "tensor's type by its error (default: "

@@ -11,7 +11,8 @@ using gguf::Header;
 using gguf::Tensor;
 using T = gguf::TensorType;
 
-// llama.cpp has no file type numbers for QSF's own types; the type's number is used.
+// llama.cpp has no file type numbers for QSF's own types: the type's number is used, and the next
+// ones for mixes of them.
 constexpr Recipe kRecipes[] = {
     {"f32", T::kF32, 0},          {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
     {"q4_0", T::kQ4_0, 2},        {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
@@ -27,7 +28,8 @@ constexpr Recipe kRecipes[] = {
     {"iq3_xxs", T::kIQ3_XXS, 23}, {"iq3_s", T::kIQ3_S, 26},   {"iq3_xs", T::kIQ3_S, 22},
     {"iq3_m", T::kIQ3_S, 27},     {"nvfp4", T::kNVFP4, 39},   {"q1_0", T::kQ1_0, 40},
     {"q2_0", T::kQ2_0, 41},       {"qsf2", T::kQSF2, 225},    {"qsf3", T::kQSF3, 226},
-    {"qsf4", T::kQSF4, 227},      {"qsft", T::kQSFT, 228},
+    {"qsf4", T::kQSF4, 227},      {"qsft", T::kQSFT, 228},    {"qsf2_m", T::kQSF2, 229},
+    {"qsf3_m", T::kQSF3, 230},
 };
 
 enum FileType : uint32_t {
@@ -58,6 +60,8 @@ enum FileType : uint32_t {
   kMxfp4Moe = 38,
   kQ2_0 = 41,
   kQsfTernary = 228,
+  kQsf2M = 229,
+  kQsf3M = 230,
 };
 
 bool has(std::string_view text, std::string_view part) {
@@ -223,6 +227,7 @@ class Mixture {
   T embedding_type() const {
     if (is({kTQ1_0, kTQ2_0, kQ2_0, kQsfTernary})) return T::kQ4_K;
     if (is({kIQ1_S, kIQ1_M, kIQ2_XXS, kIQ2_XS})) return T::kQ2_K;
+    if (is({kQsf2M, kQsf3M})) return T::kQSF4;
     return is({kIQ2_S, kIQ2_M, kIQ3_XXS}) ? T::kIQ3_S : recipe_.type;
   }
   T query_type() const {
@@ -239,6 +244,8 @@ class Mixture {
     T type = recipe_.type;
     if (file_type_ == kQ2_K) {
       type = groups_ >= 4 ? T::kQ4_K : T::kQ3_K;
+    } else if (is({kQsf2M, kQsf3M})) {
+      type = T::kQSF4;
     } else if (is({kQ2_K_S, kIQ3_XXS, kIQ3_XS, kIQ3_S}) && groups_ >= 4) {
       type = T::kQ4_K;
     } else if (file_type_ == kIQ3_M) {
@@ -263,6 +270,10 @@ class Mixture {
     switch (file_type_) {
       case kQ2_K:
         return T::kQ3_K;
+      case kQsf2M:
+        return T::kQSF3;
+      case kQsf3M:
+        return T::kQSF4;
       case kQ2_K_S:
         return i < n / 8 ? T::kQ4_K : recipe_.type;
       case kQ3_K_M:

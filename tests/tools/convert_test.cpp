@@ -86,8 +86,9 @@ TEST_F(Convert, EveryTypeRuns) {
 TEST_F(Convert, QsfTypesRun) {
   const std::vector<float> wanted = logits(kSample);
   uint64_t before = UINT64_MAX;
-  for (const auto& [type, bound] : {std::pair{"qsf4", 0.06}, std::pair{"qsf3", 0.15},
-                                    std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
+  for (const auto& [type, bound] :
+       {std::pair{"qsf4", 0.06}, std::pair{"qsf3_m", 0.025}, std::pair{"qsf3", 0.15},
+        std::pair{"qsf2_m", 0.13}, std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
     const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json", "--force"});
     ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
     EXPECT_LE(error_of(logits(at("out.qsf")), wanted), bound) << type;

@@ -98,7 +98,7 @@ TEST(ConvertTypes, MixesOfOneToThreeBits) {
     const char* recipe;
     T head, embedding, value, key, out, first_down, down, up;
   };
-  // llama-quantize's types for a model with eight query heads per KV head.
+  // llama-quantize's types for a model with eight query heads per KV head; then QSF's own mixes.
   const Row rows[] = {
       {"iq1_s", T::kQ5_K, T::kQ2_K, T::kQ4_K, T::kIQ1_S, T::kIQ2_XXS, T::kQ2_K, T::kIQ1_S,
        T::kIQ1_S},
@@ -122,6 +122,8 @@ TEST(ConvertTypes, MixesOfOneToThreeBits) {
       {"nvfp4", T::kQ6_K, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4, T::kNVFP4,
        T::kNVFP4},
       {"q2_0", T::kQ6_K, T::kQ4_K, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0, T::kQ2_0},
+      {"qsf2_m", T::kQ6_K, T::kQSF4, T::kQSF4, T::kQSF2, T::kQSF2, T::kQSF3, T::kQSF3, T::kQSF2},
+      {"qsf3_m", T::kQ6_K, T::kQSF4, T::kQSF4, T::kQSF3, T::kQSF3, T::kQSF4, T::kQSF4, T::kQSF3},
   };
   const Model m;
   for (const Row& row : rows) {
