@@ -8,12 +8,12 @@
 #endif
 #if !defined(SLUICE_COMMON_TYPES)
 #include "kernels/generic/decoded_matmul.h"
+#include "kernels/generic/qsf_blocks.h"
 #endif
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"
 #include "kernels/generic/kv_quantize.h"
 #include "kernels/generic/matmul.h"
-#include "kernels/generic/qsf_blocks.h"
 #include "kernels/generic/recurrent.h"
 #include "kernels/generic/vector.h"
 #include "kernels/isa/targets.h"
@@ -38,10 +38,11 @@ constexpr TypeOps ops(Type type) {
 constexpr TypeOps kTypes[] = {
 #define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) ops<Float<Weight##NAME>>(Type::k##NAME),
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) ops<Quantized<NAME>>(Type::k##NAME),
-#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) ops<Widened<Block##NAME>>(Type::k##NAME),
 #if defined(SLUICE_COMMON_TYPES)
+#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes)
 #define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes)
 #else
+#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) ops<QsfOps<NAME>>(Type::k##NAME),
 #define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) ops<DecodedOps<NAME>>(Type::k##NAME),
 #endif
 #include "kernels/types.def"

@@ -42,7 +42,8 @@ endfunction()
 
 # Both relaxed tables run everywhere with equal results. Which is faster depends on the CPU, so each
 # has an engine of its own, and a page fetches one. The full engines also have pictures, the types of few
-# files (SLUICE_DECODED_TYPE) and the approximate modes, and are fetched only where these are needed.
+# files (SLUICE_DECODED_TYPE, SLUICE_QSF_TYPE) and the approximate modes, and are fetched only where these
+# are needed.
 foreach(table simd128 relaxed relaxed16)
   foreach(full "" -full)
     set(name engine-${table}${full})

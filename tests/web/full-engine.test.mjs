@@ -10,7 +10,6 @@ import { pathToFileURL } from 'node:url';
 import { root } from './helpers.mjs';
 
 const data = (...path) => join(root, 'tests', 'data', ...path);
-const own = data('qsf', 'own.qsf');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-full-'));
 after(() => rmSync(folder, { recursive: true }));
 
@@ -39,20 +38,21 @@ before(async () => {
 const needsFull = { code: 'WASM_LOAD', message: /engine\.\w+-full\.wasm/ };
 
 test('exact models run in the common engines', async () => {
-  await load(own);
-  await load(own, { approximate: { skipLayersRatio: 0, headClusters: 'off' } });
-  await load(data('qsf', 'clusters.qsf'));
+  const clusters = data('qsf', 'clusters.qsf');
+  await load(clusters);
+  await load(clusters, { approximate: { skipLayersRatio: 0, headClusters: 'off' } });
 });
 
 test('options for approximate modes choose the full engine', async () => {
-  await assert.rejects(load(own, { approximate: { skipLayersRatio: 0.5 } }), needsFull);
   const clusters = data('qsf', 'clusters.qsf');
+  await assert.rejects(load(clusters, { approximate: { skipLayersRatio: 0.5 } }), needsFull);
   for (const headClusters of [4, 'exact'])
     await assert.rejects(load(clusters, { approximate: { headClusters } }), needsFull);
 });
 
 test('a file that needs the full engine gets it', async () => {
-  for (const file of [data('qsf', 'embedding.qsf'), data('quant-iq', 'llama-IQ1_M.gguf')])
+  const files = ['qsf/own.qsf', 'qsf/embedding.qsf', 'quant-iq/llama-IQ1_M.gguf'];
+  for (const file of files.map((name) => data(name)))
     await assert.rejects(load(file), needsFull, file);
 });
 
