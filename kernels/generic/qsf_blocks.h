@@ -3,8 +3,9 @@
 // in the order of values. Packed, each half of a block is as many dwords as a code has bits, and a
 // byte of a dword belongs to several quads:
 //   QSF4        dword j: quad j and, in the high halves, quad j + 4
-//   the others  dwords 0 and 1: quad i in dword i % 2, bits i / 2 * 2 and the next one of a byte
-//   QSF3        dword 2: bit i of a byte is the third bit of quad i
+//   QSF2, QSFT  quad i in dword i % 2, bits i / 2 * 2 and the next one of a byte
+//   QSF3        dword j: quads 2 j and 2 j + 1 in three bits each. The upper two bits are, of dword
+//               0 and 1, the lower bits of quads 6 and 7, and of dword 2 their third bits
 #pragma once
 
 #include "kernels/generic/matmul.h"
@@ -18,12 +19,22 @@ struct QsfCodes {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
     const Bytes planes = load_bytes(q + kBytesStep * (j % 2) + 4 * kLanes * v);
-    const Bytes low = j < 2   ? bits<0, 3>(planes)
-                      : j < 4 ? bits<2, 3>(planes)
-                      : j < 6 ? bits<4, 3>(planes)
-                              : bits<6, 3>(planes);
-    if constexpr (kBits == 2) return low;
-    return low | move_bit<2>(load_bytes(q + kBytesStep * 2 + 4 * kLanes * v), j);
+    return j < 2   ? bits<0, 3>(planes)
+           : j < 4 ? bits<2, 3>(planes)
+           : j < 6 ? bits<4, 3>(planes)
+                   : bits<6, 3>(planes);
+  }
+};
+template <>
+struct QsfCodes<3> {
+  const uint8_t* q;
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    const auto dword = [&](int i) SLUICE_INLINE_LAMBDA {
+      return load_bytes(q + kBytesStep * i + 4 * kLanes * v);
+    };
+    if (j < 6) return j % 2 == 0 ? bits<0, 7>(dword(j / 2)) : bits<3, 7>(dword(j / 2));
+    const Bytes low = bits<6, 3>(dword(j - 6)), third = dword(2);
+    return low | (j == 6 ? bits<4, 4>(third) : bits<5, 4>(third));
   }
 };
 template <>
@@ -61,8 +72,9 @@ struct QsfProduct {
       return q[kBytesStep * (first + dword) + 4 * row + i % 4] >> from & mask;
     };
     if constexpr (kBits == 4) return field(quad % 4, quad / 4 * 4, 15);
-    const int low = field(quad % 2, quad / 2 * 2, 3);
-    return kBits == 2 ? low : low | field(2, quad, 1) << 2;
+    if constexpr (kBits == 2) return field(quad % 2, quad / 2 * 2, 3);
+    return quad < 6 ? field(quad / 2, quad % 2 * 3, 7)
+                    : field(quad - 6, 6, 3) | field(2, quad, 1) << 2;
   }
 };
 
@@ -123,8 +135,12 @@ SLUICE_NOINLINE void pack_three_bits(const uint8_t* const* rows, uint8_t* q) {
       const Dwords bits = x[bit / 32] >> from | x[bit / 32 + 1] << (31 - from) << 1;
       const Dwords codes =
           (bits & 7u) | (bits << 5 & 0x700u) | (bits << 10 & 0x70000u) | (bits << 15 & 0x7000000u);
-      out[quad % 2] |= (codes & every(3)) << quad / 2 * 2;
-      out[2] |= (codes >> 2 & every(1)) << quad;
+      if (quad < 6) {
+        out[quad / 2] |= codes << quad % 2 * 3;
+      } else {
+        out[quad - 6] |= (codes & every(3)) << 6;
+        out[2] |= (codes >> 2 & every(1)) << quad;
+      }
     }
     put_columns(out, 3, q);
   }
