@@ -57,15 +57,15 @@ Status Encoder::allocate() {
     const auto values = static_cast<uint64_t>(sizes.buffers[i]);
     SLUICE_RETURN_IF_ERROR(buffers_[i].allocate(round_up_to_line(values * sizeof(float))));
   }
-  const auto head = static_cast<uint64_t>(sizes.head_rows * sizes.head_dim) * sizeof(float);
-  SLUICE_RETURN_IF_ERROR(keys_.allocate(round_up_to_line(head)));
-  SLUICE_RETURN_IF_ERROR(values_.allocate(round_up_to_line(head)));
+  SLUICE_RETURN_IF_ERROR(keys_.allocate(round_up_to_line(sizes.key_bytes)));
+  SLUICE_RETURN_IF_ERROR(values_.allocate(round_up_to_line(sizes.value_bytes)));
   SLUICE_RETURN_IF_ERROR(q8_.allocate(sizes.q8_bytes));
   const auto threads = static_cast<uint64_t>(options_.pool->n_threads());
   SLUICE_RETURN_IF_ERROR(scratch_.allocate(threads * sizes.scratch_bytes));
   cells_ = order_cells(sizes.columns, sizes.rows, program_.order, program_.window);
   tiles_ = {};
   tiles_.reserve(static_cast<size_t>(sizes.tiles));
+  key_runs_ = {};
   const Angles angles = rope_angles(program_.rope, program_.head_dim);
   const uint32_t quarter = static_cast<uint32_t>(program_.head_dim / 4);
   for (size_t axis = 0; axis < 2 && program_.rope != Rope::kNone; ++axis) {

@@ -81,12 +81,9 @@ class Encoder {
   // --- attention (encoder_attention.cpp): true when done ---
   [[nodiscard]] bool attention(const Op& op);
   void divide_queries(const Op& op);
-  void gather_head(const Op& op, int32_t head);
-
-  struct Tile {
-    uint32_t begin = 0, end = 0;  // query rows
-    uint32_t first_key = 0, end_key = 0;
-  };
+  void pack_head(const Op& op, int32_t head);
+  void pack_run(const Op& op, const KeyRun& run, int64_t part, int64_t parts, float* aside,
+                int32_t head);
 
   [[nodiscard]] float* at(Buf b) const { return buffers_[static_cast<size_t>(b)].as<float>(); }
   [[nodiscard]] Shape& shape(Buf b) { return shapes_[static_cast<size_t>(b)]; }
@@ -114,7 +111,8 @@ class Encoder {
   std::vector<Cell> cells_;             // of the patches, in their order
   std::vector<float> cos_[2], sin_[2];  // of rows and columns, [places][head_dim / 4]
   AxisTaps taps_[2];                    // of rows and columns
-  std::vector<Tile> tiles_;
+  std::vector<KeyRun> key_runs_;
+  std::vector<QueryTile> tiles_;
 
   const media::Image* image_ = nullptr;
   std::span<float> out_;

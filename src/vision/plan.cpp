@@ -190,22 +190,43 @@ uint64_t tap_bytes(const Mat& mat, const Op& op, const Shape& shape) {
   return bytes;
 }
 
+// Bytes of n rows of f32 when packed in groups.
+uint64_t packed_bytes(const kernels::Table& table, int64_t rows, int64_t cols) {
+  const auto group = static_cast<int64_t>(table.row_group);
+  return static_cast<uint64_t>((rows + group - 1) / group) *
+         table.packed_group_bytes(kernels::Type::kF32, cols);
+}
+
+void count_attention(const Program& program, const Op& op, const kernels::Table& table,
+                     const Shapes& shapes, Sizes* out) {
+  const RunGrid grid{out->columns, out->rows, program.window};
+  const std::vector<KeyRun> runs = key_runs(op, shapes[index(op.in2)].rows, grid, table);
+  if (runs.empty()) return;
+  int64_t longest = 0;
+  for (const KeyRun& run : runs) longest = std::max<int64_t>(longest, run.end - run.first);
+  const KeyRun& last = runs.back();
+  const int64_t rows = int64_t{last.end} - last.first;
+  out->key_bytes = std::max(out->key_bytes, last.keys_at + packed_bytes(table, rows, op.n));
+  out->value_bytes = std::max(out->value_bytes, last.values_at + packed_bytes(table, op.n, rows));
+  const auto queries = static_cast<uint64_t>(shapes[index(op.out)].rows);
+  out->tiles = std::max<uint64_t>(out->tiles, queries / kQueryTile + runs.size() + 1);
+  out->key_runs = std::max<uint64_t>(out->key_runs, runs.size());
+  const uint64_t scores = round_up_to_line(static_cast<uint64_t>(kQueryTile * longest) * 4);
+  const uint64_t multiply = std::max(table.matmul_scratch(kernels::Type::kF32, longest),
+                                     table.matmul_scratch(kernels::Type::kF32, op.n));
+  const auto group = static_cast<uint64_t>(table.row_group);
+  const uint64_t pack = group * static_cast<uint64_t>(std::max<int64_t>(longest, op.n)) * 4;
+  out->scratch_bytes =
+      std::max({out->scratch_bytes, round_up_to_line(scores + multiply), round_up_to_line(pack)});
+}
+
 void count_op(const Program& program, const Op& op, const kernels::Table& table,
               const Shapes& shapes, Sizes* out) {
   const auto need = [out](uint64_t bytes) {
     out->scratch_bytes = std::max(out->scratch_bytes, round_up_to_line(bytes));
   };
   if (op.kind == OpKind::kAttention) {
-    const int64_t keys = shapes[index(op.in2)].rows;
-    const int64_t reach = op.reach == Reach::kSquare ? 4 : keys;
-    out->head_rows = std::max(out->head_rows, keys);
-    out->head_dim = std::max<int64_t>(out->head_dim, op.n);
-    const int64_t queries = shapes[index(op.out)].rows;
-    out->tiles = std::max(out->tiles, queries / kQueryTile + keys / 4 + 2);
-    const uint64_t scores = round_up_to_line(static_cast<uint64_t>(kQueryTile * reach) * 4);
-    const uint64_t scratch = std::max(table.matmul_scratch(kernels::Type::kF32, reach),
-                                      table.matmul_scratch(kernels::Type::kF32, op.n));
-    need(scores + scratch);
+    count_attention(program, op, table, shapes, out);
   }
   if (op.mat < 0) return;
   const Mat& mat = program.mats[static_cast<size_t>(op.mat)];
@@ -221,6 +242,29 @@ void count_op(const Program& program, const Op& op, const kernels::Table& table,
 }
 
 }  // namespace
+
+std::vector<KeyRun> key_runs(const Op& op, int64_t keys, const RunGrid& grid,
+                             const kernels::Table& table) {
+  std::vector<uint32_t> ends;
+  if (op.reach == Reach::kWindow) {
+    ends = window_ends(grid.columns, grid.rows, grid.window);
+  } else {
+    const int64_t step = op.reach == Reach::kSquare ? 4 : std::max<int64_t>(keys, 1);
+    for (int64_t end = step; end <= keys; end += step) ends.push_back(static_cast<uint32_t>(end));
+  }
+  std::vector<KeyRun> out;
+  out.reserve(ends.size());
+  KeyRun run;
+  for (const uint32_t end : ends) {
+    run.end = end;
+    out.push_back(run);
+    const int64_t rows = int64_t{run.end} - run.first;
+    run.keys_at += packed_bytes(table, rows, op.n);
+    run.values_at += packed_bytes(table, op.n, rows);
+    run.first = end;
+  }
+  return out;
+}
 
 Result<Sizes> sizes_for(const Program& program, const kernels::Table& table, uint32_t width,
                         uint32_t height) {
@@ -278,9 +322,8 @@ uint64_t activation_bytes(const Sizes& sizes, int n_threads) {
   for (const int64_t values : sizes.buffers) {
     bytes += round_up_to_line(static_cast<uint64_t>(values) * sizeof(float));
   }
-  bytes +=
-      2 * round_up_to_line(static_cast<uint64_t>(sizes.head_rows * sizes.head_dim) * sizeof(float));
-  bytes += static_cast<uint64_t>(sizes.tiles) * 4 * sizeof(uint32_t);
+  bytes += round_up_to_line(sizes.key_bytes) + round_up_to_line(sizes.value_bytes);
+  bytes += sizes.tiles * sizeof(QueryTile) + sizes.key_runs * sizeof(KeyRun);
   return bytes + static_cast<uint64_t>(n_threads) * sizes.scratch_bytes;
 }
 

@@ -27,18 +27,34 @@ using Shapes = std::array<Shape, kBuffers>;
 
 // Query rows that a thread computes at a time.
 inline constexpr int64_t kQueryTile = 32;
+// Key rows that are seen together, [first, end), and where a head's are packed, in bytes.
+struct KeyRun {
+  uint32_t first = 0, end = 0;
+  uint64_t keys_at = 0, values_at = 0;
+};
+struct QueryTile {
+  uint32_t begin = 0, end = 0;  // query rows
+  uint32_t run = 0;             // of keys
+};
 
 // Sizes of everything but weights for an input, in values unless noted.
 struct Sizes {
   std::array<int64_t, kBuffers> buffers{};
-  uint32_t columns = 0, rows = 0;       // patches
-  int64_t n_tokens = 0;                 // rows of the output
-  int64_t head_rows = 0, head_dim = 0;  // of one head's keys, the largest
-  int64_t tiles = 0;                    // of queries
-  uint64_t q8_bytes = 0;                // rounded activations
-  uint64_t scratch_bytes = 0;           // of each thread
-  uint64_t geometry_bytes = 0;          // order of the patches, angles, places in tables
+  uint32_t columns = 0, rows = 0;           // patches
+  int64_t n_tokens = 0;                     // rows of the output
+  uint64_t key_bytes = 0, value_bytes = 0;  // of one head, packed, the largest
+  uint64_t tiles = 0, key_runs = 0;
+  uint64_t q8_bytes = 0;        // rounded activations
+  uint64_t scratch_bytes = 0;   // of each thread
+  uint64_t geometry_bytes = 0;  // order of the patches, angles, places in tables
 };
+// The runs of an attention's keys. `grid`: the patches' columns and rows, and Program::window.
+struct RunGrid {
+  uint32_t columns = 0, rows = 0, window = 0;
+};
+[[nodiscard]] std::vector<KeyRun> key_runs(const Op& op, int64_t keys, const RunGrid& grid,
+                                           const kernels::Table& table);
+
 [[nodiscard]] Result<Sizes> sizes_for(const Program& program, const kernels::Table& table,
                                       uint32_t width, uint32_t height);
 
