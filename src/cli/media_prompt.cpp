@@ -62,7 +62,7 @@ Result<MediaPrompt> read_media_prompt(const Common& common, const MediaOptions& 
   Result<native::ModelHeader> model = native::read_header(common.model, *source);
   if (!model.ok()) return model.status();
   out.model = std::move(*model);
-  Result<native::ModelHeader> file = native::read_header(options.projector, *source);
+  Result<native::ModelHeader> file = native::read_projector_header(options.projector, *source);
   if (!file.ok()) return file.status();
   out.projector_file = std::move(*file);
   Result<media::Projector> projector = media::read_projector(out.projector_file.header);

@@ -33,6 +33,10 @@ class MetadataWriter {
   void integers(std::string_view key, std::span<const int32_t> v) {
     array(key, ValueType::kI32, v.size(), {reinterpret_cast<const char*>(v.data()), v.size() * 4});
   }
+  // A byte for each.
+  void booleans(std::string_view key, std::string_view v) {
+    array(key, ValueType::kBool, v.size(), v);
+  }
   void bytes(std::string_view key, std::string_view v) { array(key, ValueType::kU8, v.size(), v); }
   // Adds `count` strings in stored form: for each, a length of 8 bytes and the text.
   void strings(std::string_view key, uint64_t count, std::string stored) {

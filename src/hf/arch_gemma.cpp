@@ -110,13 +110,20 @@ std::string_view gemma3_name(const Json& config) {
   return sees_all ? "gemma-embedding" : "gemma3";
 }
 
+// Gemma 3 with pictures, in the names of older and newer checkpoints.
+constexpr std::string_view kGemma2Skipped[] = {"vision_tower.", "multi_modal_projector.",
+                                               "model.vision_tower.",
+                                               "model.multi_modal_projector."};
+constexpr std::string_view kGemma2Prefixes[] = {"model.language_model.", "language_model.model.",
+                                                "language_model.", "model."};
+
 const TensorMap kGemmaTensors = {.skipped = {},
                                  .prefixes = kModelPrefix,
                                  .whole = kDecoderWhole,
                                  .of_layer = kGemma1Layer,
                                  .in_file_order = true};
-const TensorMap kGemma2Tensors = {.skipped = {},
-                                  .prefixes = kModelPrefix,
+const TensorMap kGemma2Tensors = {.skipped = kGemma2Skipped,
+                                  .prefixes = kGemma2Prefixes,
                                   .whole = kDecoderWhole,
                                   .of_layer = kGemma2Layer,
                                   .in_file_order = true};

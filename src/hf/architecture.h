@@ -54,15 +54,19 @@ void read_fields(std::span<const Field> fields, ConfigReader& r);
 
 // --- tensors
 
-// How a tensor is transformed. "a|b" in a name stands for two tensors.
+// How a tensor is transformed. "a|b" in a name stands for two tensors, "a|b|c" for three.
 enum class TensorTransform : uint8_t {
   kNone,
   kSkip,         // unused
   kHalves,       // "a|b": the first half of each matrix's rows is a, the second b
+  kThirds,       // "a|b|c": the same with three matrices or vectors
+  kFrames,       // "a|b": a convolution over two frames, as one for each
+  kDeepstack,    // one of a list; its number becomes that of the block it belongs to
   kPairs,        // "a|b": even values are a, odd ones b
   kMxfp4,        // MXFP4 blocks; the scales are the tensor "..._scales" beside "..._blocks"
   kMxfp4Pairs,   // "a|b": blocks of even rows are a, of odd ones b
   kNegativeExp,  // the state's decay from its logarithm, with value heads reordered
+  kPlusOne,      // a norm's weight that is stored as w - 1
   kValueRows,    // rows of value heads reordered
   kMixedRows,    // the same, after the rows of queries and keys
   kValueColumns,
@@ -94,6 +98,8 @@ struct TensorMap {
   std::span<const std::string_view> prefixes;  // of the other names; the first match is removed
   std::string_view layers = "layers.";         // the text before a layer's number
   std::span<const Name> whole, of_layer;
+  std::string_view our_layers = "blk.";
+  bool only_prefixed = false;  // tensors without any of the prefixes are another model's
   // Tensors keep the order of the files; otherwise they are sorted by name.
   bool in_file_order = false;
 };
@@ -113,6 +119,7 @@ struct Traits {
   bool inner = false;  // also as MODEL_TYPE_text, or in the text_config of a larger model
   std::string_view quantization = {};                         // the quant_method that it may have
   std::string_view (*name_of)(const Json& config) = nullptr;  // if it depends on config.json
+  const char* defaults = nullptr;  // JSON: values that config.json may lack
 };
 
 struct Architecture {
@@ -124,6 +131,8 @@ struct Architecture {
 };
 
 [[nodiscard]] std::span<const Architecture> architectures();
+// Vision projectors; Architecture::name is clip.projector_type.
+[[nodiscard]] std::span<const Architecture> projector_architectures();
 
 // Adds all tensors to the model's header. Errors: kBadHeader, kBadShape, kMissingTensor,
 // kUnsupportedType, kUnsupportedArchitecture for a tensor that is not in the map.
@@ -134,11 +143,18 @@ struct Architecture {
 // The maps, each in the file of its architecture.
 extern const TensorMap kLlamaTensors, kGemmaTensors, kGemma2Tensors, kLfm2Tensors, kQwen35Tensors,
     kGemma3nTensors, kGraniteTensors, kGptOssTensors, kBertTensors, kXlmRobertaTensors,
-    kNomicBertTensors, kModernBertTensors;
+    kNomicBertTensors, kModernBertTensors, kQwenVlTensors, kIdeficsTensors;
 extern const std::span<const Field> kLlamaFields, kMistralFields, kSmollm3Fields, kGemmaFields,
     kGemma2Fields, kGemma3Fields, kLfm2Fields, kLfm2MoeFields, kQwen35Fields, kQwen35MoeFields,
     kGemma3nFields, kGemma4Fields, kGraniteFields, kGptOssFields, kBertFields, kXlmRobertaFields,
-    kNomicBertFields, kModernBertFields;
+    kNomicBertFields, kModernBertFields, kQwen25VlFields, kQwen3VlFields;
+// Of projectors. Their fields read the vision_config, which has the whole config.json as kWhole and
+// preprocessor_config.json as kPreprocessor.
+inline constexpr const char *kWhole = "_whole", *kPreprocessor = "_preprocessor";
+extern const TensorMap kQwen25VisionTensors, kQwen3VisionTensors, kGemma3VisionTensors,
+    kIdeficsVisionTensors;
+extern const std::span<const Field> kQwen25VisionFields, kQwen3VisionFields, kGemma3VisionFields,
+    kIdeficsVisionFields;
 [[nodiscard]] std::string_view gemma3_name(const Json& config);
 [[nodiscard]] std::string_view granite_name(const Json& config);
 

@@ -4,6 +4,11 @@
 namespace sluice::hf {
 namespace {
 
+// Of transformers' Gemma3TextConfig, which published configs rely on.
+constexpr const char* kGemma3Defaults =
+    R"({"vocab_size":262208,"num_attention_heads":8,"num_key_value_heads":4,)"
+    R"("max_position_embeddings":131072})";
+
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", &kLlamaTensors, &kLlamaFields},
     {"mistral", "mistral", &kLlamaTensors, &kMistralFields},
@@ -14,11 +19,15 @@ constexpr Architecture kArchitectures[] = {
     {"lfm2_moe", "lfm2moe", &kLfm2Tensors, &kLfm2MoeFields, {.tied = true}},
     {"gemma", "gemma", &kGemmaTensors, &kGemmaFields, {.tied = true}},
     {"gemma2", "gemma2", &kGemma2Tensors, &kGemma2Fields, {.tied = true}},
-    {"gemma3_text",
+    {"gemma3",
      "gemma3",
      &kGemma2Tensors,
      &kGemma3Fields,
-     {.tied = true, .name_of = gemma3_name}},
+     {.tied = true, .inner = true, .name_of = gemma3_name, .defaults = kGemma3Defaults}},
+    {"qwen2_5_vl", "qwen2vl", &kQwenVlTensors, &kQwen25VlFields, {.inner = true}},
+    {"qwen3_vl", "qwen3vl", &kQwenVlTensors, &kQwen3VlFields, {.inner = true}},
+    {"smolvlm", "llama", &kIdeficsTensors, &kLlamaFields, {.inner = true}},
+    {"idefics3", "llama", &kIdeficsTensors, &kLlamaFields, {.inner = true}},
     {"qwen3_5", "qwen35", &kQwen35Tensors, &kQwen35Fields, {.inner = true}},
     {"qwen3_5_moe", "qwen35moe", &kQwen35Tensors, &kQwen35MoeFields, {.inner = true}},
     {"gemma3n", "gemma3n", &kGemma3nTensors, &kGemma3nFields, {.inner = true}},
@@ -33,6 +42,14 @@ constexpr Architecture kArchitectures[] = {
     {"xlm-roberta", "bert", &kXlmRobertaTensors, &kXlmRobertaFields},
     {"nomic_bert", "nomic-bert", &kNomicBertTensors, &kNomicBertFields},
     {"modernbert", "modern-bert", &kModernBertTensors, &kModernBertFields},
+};
+
+constexpr Architecture kProjectors[] = {
+    {"qwen2_5_vl", "qwen2.5vl_merger", &kQwen25VisionTensors, &kQwen25VisionFields},
+    {"qwen3_vl", "qwen3vl_merger", &kQwen3VisionTensors, &kQwen3VisionFields},
+    {"gemma3", "gemma3", &kGemma3VisionTensors, &kGemma3VisionFields},
+    {"smolvlm", "idefics3", &kIdeficsVisionTensors, &kIdeficsVisionFields},
+    {"idefics3", "idefics3", &kIdeficsVisionTensors, &kIdeficsVisionFields},
 };
 
 void read_field(const Field& field, ConfigReader& r) {
@@ -54,6 +71,10 @@ void read_field(const Field& field, ConfigReader& r) {
 
 std::span<const Architecture> architectures() {
   return kArchitectures;
+}
+
+std::span<const Architecture> projector_architectures() {
+  return kProjectors;
 }
 
 void read_fields(std::span<const Field> fields, ConfigReader& r) {

@@ -23,11 +23,16 @@ Result<const Architecture*> find_architecture(const Json& config) {
                gguf::printable(type).c_str());
 }
 
-// The config of the text model: values in its own section override those of the whole model.
-Json text_of(Json config) {
+// The config of the text model: values in its own section override those of the whole model, and
+// these the defaults.
+Json text_of(Json config, const char* defaults) {
   const Json* inner = json_find(config, "text_config");
   if (inner != nullptr && inner->is_object()) config.update(Json(*inner));
-  return config;
+  if (defaults == nullptr || !config.is_object()) return config;
+  Result<Json> out = parse_json(defaults, "defaults");
+  if (!out.ok()) return config;
+  out->update(config);
+  return std::move(*out);
 }
 
 // What no field map covers.
@@ -64,7 +69,7 @@ Result<Model> describe_model(const Directory& directory) {
   const Result<const Architecture*> found = find_architecture(*config);
   if (!found.ok()) return found.status();
   const Architecture& row = **found;
-  if (row.traits.inner) config = text_of(std::move(*config));
+  if (row.traits.inner) config = text_of(std::move(*config), row.traits.defaults);
   const std::string_view name =
       row.traits.name_of != nullptr ? row.traits.name_of(*config) : row.name;
   Model model;

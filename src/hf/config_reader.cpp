@@ -29,6 +29,19 @@ void expect_activation(ConfigReader& r, const char* key, std::string_view one,
   if (act != one && (other.empty() || act != other)) r.unsupported(key);
 }
 
+std::vector<int64_t> integers(ConfigReader& r, const Json& object, const char* key, int64_t most) {
+  const Json* list = json_find(object, key);
+  std::vector<int64_t> out;
+  for (size_t i = 0; list != nullptr && list->is_array() && i < list->size(); i++) {
+    const Json& entry = (*list)[i];
+    const int64_t n = entry.is_number_integer() ? entry.get<int64_t>() : -1;
+    if (n < 0 || n > most) return r.impossible(key), std::vector<int64_t>();
+    out.push_back(n);
+  }
+  if (list == nullptr || !list->is_array()) r.impossible(key);
+  return out;
+}
+
 std::vector<std::string_view> layer_types(ConfigReader& r) {
   std::vector<std::string_view> out;
   const Json* types = json_find(r.config(), "layer_types");

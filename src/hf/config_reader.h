@@ -21,6 +21,7 @@ struct Facts {
   int64_t n_layer = 1;                                   // at most kMaxConfigLayers
   int64_t key_heads = 0, value_heads = 0, key_size = 0;  // of the delta rule
   int64_t skipped_rows = 0;                              // of the position embedding
+  std::vector<uint32_t> deepstack = {};                  // blocks that have deepstack parts
   bool tied = false;
   bool one_ffn = false;                  // the tensors of a shared expert are the FFN
   bool scores = false;                   // a reranker: the pooler and the classifier are used
@@ -80,6 +81,9 @@ class ConfigReader {
 // An activation must be `one`, which is the default, or `other`.
 void expect_activation(ConfigReader& r, const char* key, std::string_view one,
                        std::string_view other = "");
+// A list of integers of 0 to `most`. Anything else is an error, and gives an empty list.
+[[nodiscard]] std::vector<int64_t> integers(ConfigReader& r, const Json& object, const char* key,
+                                            int64_t most);
 // The type of each layer; empty when config.json does not list them.
 [[nodiscard]] std::vector<std::string_view> layer_types(ConfigReader& r);
 // For each layer, 1 if its attention has a sliding window. Without a list, every `period`-th layer

@@ -31,6 +31,7 @@ struct Directory {
   std::string_view name;                // for general.name, optional
   std::string_view pooling = {};        // sentence-transformers' 1_Pooling/config.json, optional
   std::vector<DenseModule> dense = {};  // as modules.json lists them
+  std::string_view preprocessor = {};   // preprocessor_config.json, optional; of a projector
 };
 
 struct Model {

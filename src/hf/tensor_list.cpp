@@ -61,13 +61,19 @@ class TensorList {
     for (size_t at; facts_.one_ffn && (at = found.ours.find("_shexp")) != std::string::npos;) {
       found.ours.erase(at, std::string_view("_shexp").size());
     }
+    if (found.turn == TensorTransform::kDeepstack && !number_block(&found)) return no_place(e);
     const size_t bar = found.ours.find('|');
     first_ = std::string_view(found.ours).substr(0, bar);
     second_ = bar == std::string::npos ? std::string_view()
                                        : std::string_view(found.ours).substr(bar + 1);
     if (found.turn == TensorTransform::kMxfp4 || found.turn == TensorTransform::kMxfp4Pairs)
       return blocks(e, file, found);
-    Result<Tensor> t = describe_tensor(e);
+    SafetensorsEntry stored = e;
+    if (found.turn == TensorTransform::kFrames) {  // [rows][channels][frame, row][column]
+      if (e.shape.size() != 5 || e.shape[2] != 2) return bad_shape(e);
+      stored.shape = {e.shape[0], e.shape[1], 2 * e.shape[3], e.shape[4]};
+    }
+    Result<Tensor> t = describe_tensor(stored);
     if (!t.ok()) return t.status();
     t->file = file;
     value_ = t->type == TensorType::kF32 ? 4 : 2;
@@ -76,6 +82,12 @@ class TensorList {
     switch (found.turn) {
       case TensorTransform::kHalves:
         return halves(e, *t);
+      case TensorTransform::kThirds:
+        return thirds(e, *t, found.ours);
+      case TensorTransform::kFrames:
+        return frames(e, *t);
+      case TensorTransform::kPlusOne:
+        return plus_one(e, *t);
       case TensorTransform::kPairs:
         return pairs(e, *t);
       case TensorTransform::kNegativeExp:
@@ -157,6 +169,54 @@ class TensorList {
       SLUICE_RETURN_IF_ERROR(derive(e, name, half, {run}));
     }
     return {};
+  }
+
+  Status thirds(const SafetensorsEntry& e, Tensor t, std::string_view names) {
+    uint64_t& rows = t.ne[t.n_dims - 1];
+    if (t.n_dims > 2 || rows % 3 != 0) return bad_shape(e);
+    rows /= 3;
+    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&t));
+    for (; !names.empty(); t.offset += t.bytes) {
+      const size_t end = std::min(names.find('|'), names.size());
+      SLUICE_RETURN_IF_ERROR(keep(names.substr(0, end), t));
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
+    return {};
+  }
+
+  Status frames(const SafetensorsEntry& e, Tensor t) {
+    constexpr uint64_t kMaxLine = 64;  // planes that are read together
+    const uint64_t planes = t.ne[2] * t.ne[3], chunk = t.ne[1] / 2 * row_;
+    uint64_t line = std::min(planes, kMaxLine);
+    if (line == 0) return bad_shape(e);
+    while (planes % line != 0) line--;
+    t.ne[1] /= 2;
+    for (const std::string_view name : {first_, second_}) {
+      Derived run = run_of(t, name == first_ ? 0 : chunk, chunk);
+      run.counts = {planes / line, 1, line};
+      run.strides = {2 * line * chunk, 0, 2 * chunk};
+      SLUICE_RETURN_IF_ERROR(derive(e, name, t, {run}));
+    }
+    return {};
+  }
+
+  Status plus_one(const SafetensorsEntry& e, Tensor t) {
+    if (t.n_dims != 1 || rows_ == 0) return bad_shape(e);
+    Derived run = run_of(t, 0, value_);
+    run.kind = Derived::Kind::kPlusOne;
+    run.counts = {1, 1, rows_};
+    run.strides = {0, 0, value_};
+    t.type = TensorType::kF32;
+    return derive(e, first_, t, {run});
+  }
+
+  // Replaces the number in a list of parts by that of the block.
+  bool number_block(Found* found) const {
+    const std::string number = "." + std::to_string(found->number) + ".";
+    const size_t at = found->ours.find(number);
+    if (found->number >= facts_.deepstack.size() || at == std::string::npos) return false;
+    found->ours.replace(at + 1, number.size() - 2, std::to_string(facts_.deepstack[found->number]));
+    return true;
   }
 
   Status pairs(const SafetensorsEntry& e, const Tensor& t) {

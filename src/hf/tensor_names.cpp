@@ -1,4 +1,6 @@
 // Looks up a tensor's name in the tables: takes out the layer's number and keeps the suffix.
+#include <algorithm>
+
 #include "hf/architecture.h"
 
 namespace sluice::hf {
@@ -19,12 +21,13 @@ bool take(std::string_view* text, std::string_view prefix) {
   return there;
 }
 
-// Appends the suffix to each of the two names of "a|b".
-std::string with_ending(std::string_view ours, std::string_view ending) {
-  std::string out(ours.substr(0, ours.find('|')));
-  out.append(ending);
-  if (ours.size() > out.size() - ending.size()) {
-    out.append(ours.substr(out.size() - ending.size())).append(ending);
+// Adds text around each of the names of "a|b".
+std::string around_each(std::string_view names, std::string_view before, std::string_view after) {
+  std::string out;
+  for (size_t at = 0; at <= names.size();) {
+    const size_t end = std::min(names.find('|', at), names.size());
+    out.append(at == 0 ? "" : "|").append(before).append(names.substr(at, end - at)).append(after);
+    at = end + 1;
   }
   return out;
 }
@@ -52,7 +55,7 @@ Found match(std::span<const Name> table, std::string_view name) {
     if (const size_t at = found.ours.find('#'); at != std::string::npos) {
       found.ours.replace(at, 1, number);
     }
-    found.ours = with_ending(found.ours, left);
+    found.ours = around_each(found.ours, "", left);
     return found;
   }
   return {};
@@ -64,20 +67,20 @@ Found find_name(const TensorMap& map, std::string_view name) {
   for (const std::string_view skipped : map.skipped) {
     if (name.starts_with(skipped)) return {"-", TensorTransform::kSkip, 0};
   }
+  bool prefixed = false;
   for (const std::string_view prefix : map.prefixes) {
-    if (take(&name, prefix)) break;
+    prefixed = take(&name, prefix);
+    if (prefixed) break;
   }
+  if (map.only_prefixed && !prefixed) return {"-", TensorTransform::kSkip, 0};
   std::string_view rest = name;
   if (!take(&rest, map.layers)) return match(map.whole, name);
   const std::string_view layer = take_number(&rest, 5);
   if (layer.empty() || !take(&rest, ".")) return {};
   Found found = match(map.of_layer, rest);
   if (found.ours.empty()) return found;
-  const std::string before = std::string("blk.").append(layer).append(".");
-  if (const size_t bar = found.ours.find('|'); bar != std::string::npos) {
-    found.ours.insert(bar + 1, before);
-  }
-  found.ours.insert(0, before);
+  const std::string before = std::string(map.our_layers).append(layer).append(".");
+  found.ours = around_each(found.ours, before, "");
   return found;
 }
 

@@ -102,9 +102,10 @@ LineRoom line_room(std::span<const Derived> runs) {
 void make_line(const Derived& run, const uint8_t* stored, const uint8_t* scales, uint8_t* made) {
   for (uint64_t i = 0; i < run.counts[2]; ++i, made += run.made_chunk()) {
     const uint8_t* chunk = stored + i * run.strides[2];
-    if (run.kind == Derived::Kind::kNegativeExp) {
-      const float value =
-          static_cast<float>(-std::exp(static_cast<double>(value_of(chunk, run.type))));
+    if (run.kind == Derived::Kind::kNegativeExp || run.kind == Derived::Kind::kPlusOne) {
+      const double x = static_cast<double>(value_of(chunk, run.type));
+      const double made_of = run.kind == Derived::Kind::kPlusOne ? x + 1 : -std::exp(x);
+      const float value = static_cast<float>(made_of);
       std::memcpy(made, &value, 4);
     } else if (run.kind == Derived::Kind::kMxfp4) {
       for (uint64_t block = 0; block < run.chunk / 16; ++block) {

@@ -17,12 +17,13 @@ struct Derived {
   enum class Kind : uint8_t {
     kGather,       // copies the chunks in another order
     kNegativeExp,  // a chunk is one value x and becomes -exp(x) in f32
+    kPlusOne,      // the same, and becomes x + 1
     kMxfp4,  // a chunk is a row's blocks, 16 bytes of values each; reorders the values and puts the
              // block's scale, from another tensor, before them
     kZero,   // one chunk of zeros; nothing is read
   };
   Kind kind = Kind::kGather;
-  gguf::TensorType type{};  // of kNegativeExp's values
+  gguf::TensorType type{};  // of the values of kNegativeExp and kPlusOne
   uint32_t file = 0, scale_file = 0;
   uint64_t begin = 0, bytes = 0;    // of the run in the virtual file
   uint64_t offset = 0, scales = 0;  // of the first chunk in `file`; of its scales in `scale_file`
@@ -30,7 +31,7 @@ struct Derived {
   std::array<uint64_t, 3> counts{1, 1, 1}, strides{};  // of chunks, outermost first; in bytes
 
   [[nodiscard]] uint64_t made_chunk() const {
-    if (kind == Kind::kNegativeExp) return 4;
+    if (kind == Kind::kNegativeExp || kind == Kind::kPlusOne) return 4;
     return kind == Kind::kMxfp4 ? chunk / 16 * 17 : chunk;
   }
 };

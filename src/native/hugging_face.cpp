@@ -5,6 +5,7 @@
 #include <map>
 
 #include "hf/json.h"
+#include "hf/projector.h"
 #include "io/address.h"
 #include "native/hub_files.h"
 #include "platform/file.h"
@@ -113,6 +114,15 @@ Result<std::string> find(const HubReference& reference, const io::OpenOptions& o
   return reference.url(hub, model->path);
 }
 
+// Whether a directory of safetensors has a vision tower beside its text model.
+bool has_vision_tower(const std::string& directory) {
+  const Result<std::unique_ptr<io::ByteSource>> file = io::open_file(directory + "/config.json");
+  if (!file.ok() || (*file)->size() > hf::kMaxJsonDocument) return false;
+  std::string text((*file)->size(), '\0');
+  const Status read = (*file)->read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+  return read.ok() && hf::has_projector(text);
+}
+
 }  // namespace
 
 std::string projector_source(const std::string& model, const io::OpenOptions& options) {
@@ -132,7 +142,8 @@ std::string projector_source(const std::string& model, const io::OpenOptions& op
   const std::string parent = end == std::string::npos ? "." : model.substr(0, end);
   const std::optional<std::string> found = choose_projector(
       platform::names_in(parent), directory ? std::string_view() : std::string_view(model));
-  return found ? parent + "/" + *found : std::string();
+  if (found) return parent + "/" + *found;
+  return directory && has_vision_tower(model) ? model : std::string();
 }
 
 Result<std::string> cached_model(const std::string& text,

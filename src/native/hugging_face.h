@@ -15,8 +15,9 @@ namespace sluice::native {
 [[nodiscard]] Result<std::string> model_source(const std::string& given,
                                                const io::OpenOptions& options);
 
-// The projector for pictures that lies beside a model, in its directory or repository; "" if there
-// is none, or the repository cannot be listed.
+// The projector for pictures that lies beside a model, in its directory or repository; the
+// directory itself if that has a vision tower; "" if there is none, or the repository cannot be
+// listed.
 [[nodiscard]] std::string projector_source(const std::string& model,
                                            const io::OpenOptions& options);
 

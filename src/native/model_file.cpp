@@ -170,7 +170,10 @@ Status about(const std::string& model, const Status& status) {
 
 }  // namespace
 
-Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
+namespace {
+
+Result<ModelHeader> read_source(const std::string& given, const io::OpenOptions& options,
+                                bool projector) {
   const Result<std::string> found = model_source(given, options);
   if (!found.ok()) return found.status();
   const std::string path = is_url(*found) ? *found : platform::with_slashes(*found);
@@ -180,7 +183,7 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
   const bool remote = is_url(path);
   uint64_t held = 0;
   Result<ModelHeader> out = read_header(
-      open::Source{path, platform::is_directory(path), {}},
+      open::Source{path, platform::is_directory(path), {}, 0, projector},
       [&](const std::string& name) {
         return remote ? open_file(name) : pytorch::open_checkpoint(open_file, name, &held);
       },
@@ -189,6 +192,17 @@ Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions&
   out->remote = remote;
   out->held += held;
   return out;
+}
+
+}  // namespace
+
+Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
+  return read_source(given, options, /*projector=*/false);
+}
+
+Result<ModelHeader> read_projector_header(const std::string& given,
+                                          const io::OpenOptions& options) {
+  return read_source(given, options, /*projector=*/true);
 }
 
 Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {

@@ -48,6 +48,9 @@ struct ModelHeader {
 // model_source().
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
+// The same for a vision projector: a GGUF file, or that of a Hugging Face directory with both.
+[[nodiscard]] Result<ModelHeader> read_projector_header(const std::string& path,
+                                                        const io::OpenOptions& options);
 // The same for one GGUF file that the caller has opened.
 [[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 

@@ -42,7 +42,7 @@ Result<std::vector<uint8_t>> fetch_picture(const std::string& url, const Picture
 Result<std::unique_ptr<PictureFile>> open_projector(const std::string& projector,
                                                     const gguf::Header& model, LoadOptions* load,
                                                     const media::TokenLimits& limits) {
-  Result<ModelHeader> file = read_header(projector, load->source);
+  Result<ModelHeader> file = read_projector_header(projector, load->source);
   if (!file.ok()) return file.status();
   Result<std::unique_ptr<PictureFile>> out =
       PictureFile::open(std::move(*file), model, limits, load->engine.kernels);

@@ -5,6 +5,7 @@
 
 #include "hf/config.h"
 #include "hf/pooling.h"
+#include "hf/projector.h"
 #include "open/address.h"
 #include "open/header_loader.h"
 
@@ -18,19 +19,26 @@ enum : uint32_t {
   kPooling,
   kDense,  // one for each Dense module of modules.json
   kLastDense = kDense + hf::kMaxDense - 1,
+  kPreprocessor,
   kTokenizer,
   kTokenizerConfig,
   kChatTemplate,
   kTexts
 };
 constexpr uint32_t kTextsBeforeShards = kTokenizer;
+constexpr const char* kPreprocessorName = "preprocessor_config.json";
 struct {
   const char* name;
   bool optional;
-} constexpr kText[kTexts] = {{kConfigName, false},         {"model.safetensors.index.json", true},
-                             {"modules.json", true},       {"1_Pooling/config.json", true},
-                             {"/config.json", true},       {"/config.json", true},
-                             {"tokenizer.json", false},    {"tokenizer_config.json", true},
+} constexpr kText[kTexts] = {{kConfigName, false},
+                             {"model.safetensors.index.json", true},
+                             {"modules.json", true},
+                             {"1_Pooling/config.json", true},
+                             {"/config.json", true},
+                             {"/config.json", true},
+                             {kPreprocessorName, true},
+                             {"tokenizer.json", false},
+                             {"tokenizer_config.json", true},
                              {"chat_template.jinja", true}};
 
 struct DirectoryLoader final : HeaderLoader {
@@ -53,6 +61,7 @@ struct DirectoryLoader final : HeaderLoader {
 
   Status want_shard();
   Status want_text();
+  [[nodiscard]] bool is_of_use(uint32_t text) const;
   Status parse_shard();
   Status describe();
 
@@ -106,13 +115,11 @@ Status DirectoryLoader::want_text() {
     if (!folders.ok()) return folders.status();
     dense = std::move(*folders);
   }
-  // Without modules.json, its other files are not requested.
-  const bool of_dense = n_texts >= kDense && n_texts <= kLastDense;
-  if ((n_texts == kPooling && texts[kModules].text().empty()) ||
-      (of_dense && n_texts - kDense >= dense.size())) {
+  if (!is_of_use(n_texts)) {
     ++n_texts;
     return next();
   }
+  const bool of_dense = n_texts >= kDense && n_texts <= kLastDense;
   const std::string name = (of_dense ? dense[n_texts - kDense] : "") + kText[n_texts].name;
   const bool optional = kText[n_texts].optional;
   const std::optional<uint32_t> choice = chosen(name);
@@ -126,6 +133,14 @@ Status DirectoryLoader::want_text() {
   need.length = kMaxSmallFile;
   into = &texts[n_texts];
   return want(FileRequestKind::kText, place.file(name), choice.value_or(0));
+}
+
+bool DirectoryLoader::is_of_use(uint32_t text) const {
+  if (source.projector) return text <= kIndex || text == kPreprocessor;
+  if (text == kPreprocessor) return false;
+  // Without modules.json, its other files are not requested.
+  if (text == kPooling) return !texts[kModules].text().empty();
+  return text < kDense || text > kLastDense || text - kDense < dense.size();
 }
 
 Status DirectoryLoader::parse_shard() {
@@ -154,12 +169,14 @@ Status DirectoryLoader::describe() {
       texts[kConfig].text(),       texts[kTokenizer].text(), texts[kTokenizerConfig].text(),
       texts[kChatTemplate].text(), std::move(shards),        place.model_name()};
   from.pooling = texts[kPooling].text();
+  from.preprocessor = texts[kPreprocessor].text();
   const size_t n_model = from.shards.size() - dense.size();
   for (size_t i = 0; i < dense.size(); i++) {
     from.dense.push_back({dense[i], texts[kDense + i].text(), std::move(from.shards[n_model + i])});
   }
   from.shards.resize(n_model);
-  Result<hf::Model> model = hf::describe_model(from);
+  Result<hf::Model> model =
+      source.projector ? hf::describe_projector(from) : hf::describe_model(from);
   texts = {};
   shards = {};
   if (!model.ok()) return model.status();

@@ -44,6 +44,7 @@ struct Source {
   bool directory = false;          // the path is a folder on disk; URLs show it by themselves
   std::vector<std::string> names;  // of the chosen files; the address is then ignored
   uint32_t described = 0;          // > 0: the file was made by gguf::write_placed for so many files
+  bool projector = false;          // of a directory: the vision projector, not the text model
 };
 
 struct HeaderLoader;

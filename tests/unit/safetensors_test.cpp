@@ -192,7 +192,7 @@ TEST(Model, EveryArchitectureIsNamedOnceAndHasMaps) {
       EXPECT_EQ(found.turn, name.turn) << row.model_type << " " << name.theirs;
     }
   }
-  EXPECT_EQ(names.size(), 20u);
+  EXPECT_EQ(names.size(), 24u);
 }
 
 TEST(Model, Gemma) {
