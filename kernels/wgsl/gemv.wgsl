@@ -71,6 +71,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u
     matrix = u32(expert);
   }
   var sums: array<f32, SUMS>;
+  //@ quantize
   //@ accumulate
   add_up(at, &sums);
   if (at.lane >= RESULTS) {

@@ -70,8 +70,7 @@ function checkIn(name, skip, open, paths) {
           );
           assert.deepEqual(verdict.failures, []);
           assert.ok(verdict.calls > 0 && verdict.dispatches > 0, 'nothing was computed');
-          if (group === 'layer' && !options.coded)
-            assert.equal(verdict.dispatches, 7, 'dispatches of a token'); // two for attention
+          if (group === 'layer') assert.equal(verdict.dispatches, 7, 'dispatches of a token'); // two for attention
         });
       }
     }
@@ -113,7 +112,7 @@ checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
   {
     path: 'with codes',
     options: { coded },
-    groups: extent(['experts'], ['products', 'experts']),
+    groups: extent(['experts', 'layer'], ['products', 'experts', 'layer']),
   },
 ]);
 

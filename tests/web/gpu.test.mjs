@@ -130,6 +130,27 @@ test('int8 activations', { skip: longOnly }, async () => {
   assert.deepEqual(gpuKernels, { ...kCodes, f16: false });
 });
 
+test('int8 activations of a token add no dispatch', { skip: longOnly }, async () => {
+  const model = quant.find(({ name }) => name === 'Q4_0');
+  const [codes, floats] = await inPage(
+    async ([source, kernels]) => {
+      const told = [];
+      for (const gemv of [true, false]) {
+        const choice = { ...kernels, int8: { gemv, gemm: false } };
+        const engine = await gpuOf(source, { contextLength: 8, workerUrl: workerFor(choice) });
+        await tokensOf(engine, [1], 1);
+        const before = engine.stats().engine.dispatches;
+        await tokensOf(engine, [1], 4, { cachePrompt: false });
+        told.push(engine.stats().engine.dispatches - before);
+      }
+      return told;
+    },
+    address(model),
+    kCodes,
+  );
+  assert.equal(codes, floats);
+});
+
 /** Mixtures of experts that also need operations that the GPU lacks. */
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the selection, sigmoid, groups, shared experts.

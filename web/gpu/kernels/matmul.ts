@@ -9,6 +9,7 @@ import { activate, norm } from './groups.js';
 import { kBinding, pasted, renamed, type Bound, type Variant } from './shaders.js';
 import { codebookOf, decoderOf, nativeHalves, rowBytes, typeOf } from './types.js';
 import actsText from '../../../kernels/wgsl/acts.wgsl';
+import ownActsText from '../../../kernels/wgsl/own_acts.wgsl';
 import quantizeText from '../../../kernels/wgsl/quantize.wgsl';
 import rowsText from '../../../kernels/wgsl/rows.wgsl';
 import tiledText from '../../../kernels/wgsl/gemm.wgsl';
@@ -95,6 +96,18 @@ const takesCodes = (
   typeOf(type).coded &&
   actBytes(rowsOf(op), op.cols) <= (acts?.size ?? 0);
 
+/** Words of the codes that a workgroup of GEMV makes for itself, at most. */
+const kMostOwn = 12288;
+
+/**
+ * Words of workgroup memory for the codes of one token's x; 0: a dispatch before makes them, for
+ * several tokens or a row that is too long. A power of two, so that models need few pipelines.
+ */
+function ownWords({ tokens, experts, cols }: Matmul, few: boolean): number {
+  if (!few || cols > kMostOwn || (tokens > 1 && !experts)) return 0;
+  return (Math.min(2 ** Math.ceil(Math.log2(cols)), kMostOwn) / kActBlock) * (kActBytes / 4);
+}
+
 function quantize(to: Dispatcher, op: Matmul): void {
   const { x, cols, norm } = op;
   to.run(
@@ -133,7 +146,7 @@ export function matmul(to: Dispatcher, op: Matmul): void {
     norm(to, { in: op.x, out: scratch, tokens: op.tokens, n: op.cols, kind: 0, weight, eps });
     return matmul(to, { ...op, x: scratch, norm: undefined });
   }
-  if (codes.includes(true)) quantize(to, op);
+  if (codes.includes(true) && !ownWords(op, few)) quantize(to, op);
   const chunks = parts.flatMap((part) =>
     piecesOf(to, part, rowBytes(part.weights.type, op.cols), op.experts?.count),
   );
@@ -181,8 +194,9 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
     ),
   );
   const { native, codebook } = decoders[0]!;
+  const own = coded ? ownWords(op, few) : 0;
   const variant = few
-    ? vectorOf(op, pieces.length, tokens, gated, coded)
+    ? vectorOf(op, pieces.length, tokens, gated, coded, own)
     : tiledOf(pieces.length, native, coded);
   const texts = decoders.map(({ text }, kind) => {
     const own = text + variant.inner;
@@ -203,13 +217,13 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
   const tiles = Math.ceil(op.tokens / tokens);
   for (const { weights, rows: count } of pieces)
     to.weightBytes += tiles * Math.ceil(count / rows) * rows * rowBytes(weights.type, op.cols);
-  const acts = coded ? [{ buffer: to.acts! }] : [];
+  const acts = coded && !own ? [{ buffer: to.acts! }] : [];
   const xielu = op.activation?.xielu;
   const bound = pieces.length + (codebook ? 1 : 0);
   to.run(
     {
       name: `${few ? 'gemv' : 'gemm'} ${kinds.length > 1 ? types.join() : kinds[0]}${coded ? ' codes' : ''}`,
-      texts: [...(coded ? [actsText] : []), variant.text, ...texts],
+      texts: [...(own ? [ownActsText] : coded ? [actsText] : []), variant.text, ...texts],
       constants: { ...constants, TAIL: op.cols % 8 !== 0, ...variant.constants },
       words: {
         CODEBOOK_BINDING: String(kBinding + pieces.length),
@@ -269,16 +283,21 @@ function vectorOf(
   tokens: number,
   gated: boolean,
   coded: boolean,
+  own: number,
 ): Kind {
   const results = kRows * tokens * (gated ? 2 : 1);
-  const normed = norm !== undefined && !coded;
-  const text = vectorText.replace(
-    '//@ accumulate',
-    gated
-      ? 'accumulate0(0u, row, token, at.lane, &sums); ' +
-          'accumulate1(RESULTS, row, token, at.lane, &sums);'
-      : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
-  );
+  const normed = norm !== undefined && (!coded || own > 0);
+  const squares =
+    'let squares = quantize(at.lane, token); if (NORM) { sums[SUMS - 1u] = squares; }';
+  const text = vectorText
+    .replace('//@ quantize', own ? squares : '')
+    .replace(
+      '//@ accumulate',
+      gated
+        ? 'accumulate0(0u, row, token, at.lane, &sums); ' +
+            'accumulate1(RESULTS, row, token, at.lane, &sums);'
+        : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
+    );
   return {
     text,
     inner: coded ? vectorCodes : vectorValues,
@@ -289,6 +308,7 @@ function vectorOf(
       PARTS: parts,
       GATED: gated,
       NORM: normed,
+      ...(own && { OWN: own }),
       SUMS: results + (normed ? tokens : 0),
       EXPERTS: experts !== undefined,
     },
