@@ -67,6 +67,58 @@ void cut(std::span<const MatrixSpec> matrices, uint64_t target, Plan& plan) {
   plan.first_unit.push_back(static_cast<uint32_t>(plan.units.size()));
 }
 
+bool alike(const Plan& plan, const Expert& a, const Expert& b) {
+  const auto units = [&](const Expert& e) {
+    return std::span(plan.units).subspan(e.first_unit, e.end_unit - e.first_unit);
+  };
+  const auto same = [](const Unit& x, const Unit& y) {
+    return x.bytes == y.bytes && x.packed_bytes == y.packed_bytes;
+  };
+  return std::equal(units(a).begin(), units(a).end(), units(b).begin(), units(b).end(), same);
+}
+
+// Joins the matrices of each expert, and finds out which experts have the same sizes.
+void list_experts(std::span<const MatrixSpec> matrices, Plan& plan) {
+  plan.experts = {};
+  std::vector<Expert> forms;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const MatrixSpec& m = matrices[i];
+    if (m.expert < 0 || m.kind != MatrixKind::kExpert) continue;
+    const MatrixSpec* before = i > 0 ? &matrices[i - 1] : nullptr;
+    if (before == nullptr || before->layer != m.layer || before->expert != m.expert) {
+      plan.experts.push_back(
+          {.first_unit = plan.first_unit[i], .layer = static_cast<uint32_t>(m.layer)});
+    }
+    plan.experts.back().end_unit = plan.first_unit[i + 1];
+  }
+  for (Expert& e : plan.experts) {
+    while (e.form < forms.size() && !alike(plan, e, forms[e.form])) ++e.form;
+    if (e.form == forms.size()) forms.push_back(e);
+  }
+}
+
+// Pins whole experts so that pinned and streamed ones alternate evenly.
+void pin_experts(Plan& plan, uint64_t* budget) {
+  const auto bytes_of = [&](const Expert& e) {
+    uint64_t bytes = 0;
+    for (uint32_t u = e.first_unit; u < e.end_unit; ++u) bytes += plan.units[u].packed_bytes;
+    return bytes;
+  };
+  uint64_t total = 0;
+  for (const Expert& e : plan.experts) total += bytes_of(e);
+  if (total == 0) return;
+  const double ratio = std::min(1.0, static_cast<double>(*budget) / static_cast<double>(total));
+  double credit = 0;
+  for (const Expert& e : plan.experts) {
+    const uint64_t bytes = bytes_of(e);
+    credit += ratio * static_cast<double>(bytes);
+    if (credit + 0.5 < static_cast<double>(bytes) || bytes > *budget) continue;
+    credit -= static_cast<double>(bytes);
+    *budget -= bytes;
+    for (uint32_t u = e.first_unit; u < e.end_unit; ++u) plan.units[u].pinned = true;
+  }
+}
+
 // Pins units of one kind so that pinned and streamed bytes alternate evenly, then fills the rest of
 // the budget with whatever still fits.
 void pin_evenly(Plan& plan, MatrixKind kind, uint64_t* budget) {
@@ -141,7 +193,9 @@ Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group, uint64_t
       budget / (scarce ? 2 : 4) / plan.slot_bytes, kMinSlots, scarce ? kFewSlots : kMaxSlots));
   uint64_t left = budget - plan.ring_bytes();
   pin_evenly(plan, MatrixKind::kDense, &left);
-  pin_evenly(plan, MatrixKind::kExpert, &left);
+  list_experts(matrices, plan);
+  pin_experts(plan, &left);
+  pin_evenly(plan, MatrixKind::kExpert, &left);  // parts of experts, and those of no mixture
   sum_up(plan);
   return plan;
 }

@@ -41,6 +41,7 @@ void Residency::drop_pins() {
 }
 
 Status Residency::replan(Plan plan) {
+  keep_cached(plan);
   const size_t n = plan.units.size();
   std::vector<UnitState> state(n, UnitState::kAbsent);
   std::vector<uint8_t> packed(n, 0);
@@ -62,6 +63,7 @@ Status Residency::replan(Plan plan) {
 Status Residency::adopt(Plan plan) {
   plan_ = std::move(plan);
   ring_ = AlignedBuffer();
+  values_.init(plan_.experts);
   const size_t n = plan_.units.size();
   slot_of_.assign(n, -1);
   local_.assign(n, direct_reads_ == DirectReads::kAlways);
@@ -174,6 +176,10 @@ bool Residency::collect() {
     const int32_t id = pending_[n % kFillCapacity];
     r.state.store(kFillFree, std::memory_order_relaxed);
     any = true;
+    if (state == kFillFailed && plan_.units[static_cast<size_t>(id)].pinned) {
+      state_[static_cast<size_t>(id)] = UnitState::kAbsent;
+      continue;
+    }
     if (state == kFillFailed) {
       release_slot(static_cast<size_t>(slot_of_[static_cast<size_t>(id)]));
       continue;
@@ -195,6 +201,7 @@ bool Residency::collect() {
       if (plan_.units[unit].kind == MatrixKind::kDense) streamed_afar_ += local_[unit] - local;
       local_[unit] = local;
     }
+    if (plan_.units[unit].kind == MatrixKind::kExpert && state == kFillLocal) local_[unit] = 1;
   }
   while (collected_ != pushed_ && queue_->ring[collected_ % kFillCapacity].state.load(
                                       std::memory_order_relaxed) == kFillFree) {
@@ -311,7 +318,9 @@ bool Residency::poll() {
   for (uint32_t i = 0; i < demand_.size(); ++i) {
     const uint32_t unit = demand_[i];
     if (state_[unit] != UnitState::kAbsent || (ring_full && !plan_.units[unit].pinned)) continue;
-    if (!request_unit(unit, i)) break;
+    if (!queue_has_room(kReservedForRows)) break;
+    const bool requested = request_unit(unit, i);
+    if (!plan_.units[unit].pinned) ring_full = !requested;  // pinned units behind it need no slot
   }
   if (pins_absent_ == 0 && ring_full) return any;
   const uint32_t n = static_cast<uint32_t>(cycle_.size());

@@ -14,6 +14,7 @@
 
 #include "base/aligned.h"
 #include "base/status.h"
+#include "residency/expert_values.h"
 #include "residency/fill_queue.h"
 #include "residency/pinned_memory.h"
 
@@ -35,6 +36,9 @@ struct MatrixSpec {
   int64_t packed_group_bytes = 0;  // of row_group rows, at least row_group * row_bytes; of a
                                    // vector: its size in f32
   bool plain = false;              // keeps the file layout, so that single rows can be multiplied
+  // The layer, counted from 0, and the expert in it of a mixture's matrix; -1: none. An expert's
+  // matrices follow one another, and so do a layer's experts.
+  int32_t layer = -1, expert = -1;
 };
 
 struct Unit {
@@ -52,6 +56,7 @@ struct Unit {
 struct Plan {
   std::vector<Unit> units;           // by matrix in order of use, then by row
   std::vector<uint32_t> first_unit;  // of each matrix; one extra entry at the end
+  std::vector<Expert> experts;       // of mixtures, in order of use
   int64_t row_group = 1;
   uint32_t n_slots = 0;
   uint64_t slot_bytes = 0;
@@ -138,6 +143,13 @@ class Residency {
   // skips some. Replaces the previous demand.
   void set_demand(std::span<const uint32_t> units);
 
+  // The expert that a matrix belongs to.
+  [[nodiscard]] uint32_t expert_of(int32_t matrix) const;
+  // A batch of `n_tokens` tokens uses these experts of one layer, ascending: counts hits and
+  // misses, and pins missing experts in place of others that are worth less. Call before
+  // set_demand().
+  void use_experts(int32_t n_tokens, std::span<const ExpertUse> used);
+
   // Collects completed fills and pushes as many requests as fit. True if at least one fill was
   // collected.
   bool poll();
@@ -180,6 +192,10 @@ class Residency {
   [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
   // Bytes that had arrived when the first unit had been used.
   [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
+  // Experts that a batch used and that were in memory, those that were not, and their bytes.
+  [[nodiscard]] uint64_t expert_hits() const { return expert_hits_; }
+  [[nodiscard]] uint64_t expert_misses() const { return expert_misses_; }
+  [[nodiscard]] uint64_t expert_missed_bytes() const { return expert_missed_bytes_; }
   // Bytes read by direct reads.
   [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
@@ -202,6 +218,19 @@ class Residency {
   [[nodiscard]] uint64_t distance(uint32_t unit) const;
   // A free slot, or one whose unit is needed later than `wanted_distance`; -1: none.
   [[nodiscard]] int32_t claim_slot(uint64_t wanted_distance);
+  // Whether all units of an expert are pinned and none is being read.
+  [[nodiscard]] bool may_leave(const Expert& expert) const;
+  // Missing bytes of an expert.
+  [[nodiscard]] uint64_t missing_bytes(const Expert& expert) const;
+  // The pinned expert of the form of `wanted` that is worth least, among those of a layer that are
+  // not used; -1: none.
+  [[nodiscard]] int32_t least_worth(uint32_t layer, const Expert& wanted,
+                                    std::span<const ExpertUse> used) const;
+  void admit(uint32_t expert, int32_t n_tokens, std::span<const ExpertUse> used);
+  // Pins the units of `to` in the memory of those of `from`.
+  void take_over(const Expert& from, const Expert& to);
+  // Lets experts that are in memory stay pinned under another plan.
+  void keep_cached(Plan& plan) const;
   // False if the request could not be pushed: no slot, or the queue is full.
   bool request_unit(uint32_t unit, uint64_t wanted_distance);
 
@@ -217,6 +246,9 @@ class Residency {
   std::vector<uint32_t> place_;  // of a unit in cycle_; kNoPlace for experts
   std::vector<uint32_t> demand_;
   std::vector<uint64_t> last_used_;  // by unit, for experts
+  ExpertValues values_;
+  uint32_t other_layer_ = 0;  // whose experts are compared next
+  uint64_t expert_hits_ = 0, expert_misses_ = 0, expert_missed_bytes_ = 0;
   std::vector<uint32_t> arrived_;
   std::vector<int32_t> pending_;  // by entry of the queue: unit, or row_of(table)
   uint64_t clock_ = 0;

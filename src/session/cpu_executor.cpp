@@ -15,6 +15,9 @@ CpuExecutor::CpuExecutor(const ExecutionContext& context)
     products = std::max(products, heads.size());
   }
   products_.reserve(products);
+  size_t experts = 0;
+  for (const model::Moe& moe : context.program.moes) experts = std::max(experts, moe.up.size());
+  uses_.reserve(experts);
 }
 
 void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {

@@ -35,6 +35,7 @@ class CpuExecutor final : public Executor {
   void demand_weights();
   void observe(Observer observer) override { eval_.observe(std::move(observer)); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
+  void hook_routing(RoutingHook hook) override { routing_ = hook; }
 
  private:
   // Progress inside an operation that can block.
@@ -62,6 +63,7 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] bool op_rows(const model::Op& op);
   [[nodiscard]] bool op_head_matmul(const model::Op& op);
   [[nodiscard]] bool op_moe(const model::Op& op);
+  void note_experts(const model::Moe& moe);
   void demand_from(const model::Moe& moe, int32_t first);
   [[nodiscard]] bool run_expert(const model::Op& op, const ExpertRun& run);
 
@@ -78,8 +80,10 @@ class CpuExecutor final : public Executor {
   Cursor cursor_;
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
-  int32_t n_runs_ = 0, run_ = 0;  // experts with tokens, and the current one
+  int32_t n_runs_ = 0, run_ = 0;            // experts with tokens, and the current one
+  std::vector<residency::ExpertUse> uses_;  // of the current mixture
   ProductWatch watch_;
+  RoutingHook routing_;
 };
 
 }  // namespace sluice::session

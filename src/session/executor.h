@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "session/media.h"
+#include "session/moe_router.h"
 #include "session/partial_forward.h"
 #include "session/sequence.h"
 #include "session/step_queue.h"
@@ -62,6 +63,19 @@ struct ProductWatch {
   void* context = nullptr;
 };
 
+// Sees, and may replace, the experts that a mixture (an index in Program::moes) has chosen for the
+// rows of a batch: `choices` [n_tokens][n_used]. Their weights stay. Native builds only.
+struct RoutingHook {
+  void (*routed)(void* context, int32_t mixture, int32_t n_tokens, int32_t n_used,
+                 Choice* choices) = nullptr;
+  void* context = nullptr;
+};
+#if defined(__wasm__)
+inline constexpr bool kRoutingHook = false;
+#else
+inline constexpr bool kRoutingHook = true;
+#endif
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -96,6 +110,9 @@ class Executor {
   virtual void observe(Observer observer) = 0;
   // Watches every matrix multiplication; a null function ends it.
   virtual void watch_products(ProductWatch watch) = 0;
+  // Calls the hook for every mixture of later batches; a null function ends it. Executors that do
+  // not route on the CPU ignore it.
+  virtual void hook_routing(RoutingHook hook) { static_cast<void>(hook); }
 };
 
 }  // namespace sluice::session

@@ -18,7 +18,7 @@ const model::Moe& mixture_of(const model::Program& p, const Op& op) {
 }
 
 // Chooses each row's experts and groups the rows by expert. Returns the number of experts.
-int32_t route(CpuBatch& cx, const model::Moe& moe) {
+int32_t route(CpuBatch& cx, const model::Moe& moe, const RoutingHook& hook) {
   const float* bias = moe.choice_bias >= 0 ? cx.vec(moe.choice_bias) : nullptr;
   Choice* choices = cx.working.choices();
   cx.for_rows(cx.rows, [&](int32_t t) {
@@ -26,6 +26,12 @@ int32_t route(CpuBatch& cx, const model::Moe& moe) {
     choose_experts(moe, cx.table, logits, bias, logits + moe.n_expert,
                    choices + static_cast<int64_t>(t) * moe.n_used);
   });
+  if constexpr (kRoutingHook) {
+    const auto mixture = static_cast<int32_t>(&moe - cx.program.moes.data());
+    if (hook.routed != nullptr) {
+      hook.routed(hook.context, mixture, cx.rows, moe.n_used, choices);
+    }
+  }
   return group_by_expert(choices, cx.rows, moe.n_used, static_cast<int32_t>(moe.up.size()),
                          cx.working.routed(), cx.working.expert_runs());
 }
@@ -115,6 +121,19 @@ bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
   return true;
 }
 
+// Lets the experts of this batch compete for memory. Nothing to do if all of them are in memory.
+void CpuExecutor::note_experts(const model::Moe& moe) {
+  residency::Residency& r = cx_.weights.residency();
+  if (r.plan().experts.empty()) return;
+  uses_.clear();
+  for (int32_t i = 0; i < n_runs_; ++i) {
+    const ExpertRun& run = cx_.working.expert_runs()[i];
+    const int32_t item = cx_.weights.item_of_mat(moe.up[static_cast<size_t>(run.expert)]);
+    uses_.push_back({r.expert_of(item), run.count});
+  }
+  r.use_experts(cx_.rows, uses_);
+}
+
 void CpuExecutor::demand_from(const model::Moe& moe, int32_t first) {
   residency::Residency& r = cx_.weights.residency();
   demand_.clear();
@@ -135,8 +154,9 @@ void CpuExecutor::demand_from(const model::Moe& moe, int32_t first) {
 bool CpuExecutor::op_moe(const Op& op) {
   const model::Moe& moe = mixture_of(cx_.program, op);
   if (!cursor_.started) {
-    n_runs_ = route(cx_, moe);
+    n_runs_ = route(cx_, moe, routing_);
     run_ = 0;
+    note_experts(moe);
     if (!op.as<model::MoeOp>().add) {
       for (int32_t t = 0; t < cx_.rows; ++t) {
         std::fill_n(cx_.buffer(op.out) + t * cx_.width(op.out), op.n, 0.0f);

@@ -36,11 +36,18 @@ class Ordering {
  private:
   void experts(const model::Moe& moe) {
     for (const int32_t v : moe.vecs()) vec(v);
+    const size_t before = out_.specs.size();
     for (size_t e = 0; e < moe.up.size(); ++e) {
+      const size_t first = out_.specs.size();
       if (!moe.gate.empty()) mat(moe.gate[e]);
       mat(moe.up[e]);
       mat(moe.down[e]);
+      for (size_t i = first; i < out_.specs.size(); ++i) {
+        out_.specs[i].layer = mixtures_;
+        out_.specs[i].expert = static_cast<int32_t>(e);
+      }
     }
+    if (out_.specs.size() > before) ++mixtures_;
   }
 
   void vec(int32_t index) {
@@ -75,6 +82,7 @@ class Ordering {
   }
 
   WeightOrder& out_;
+  int32_t mixtures_ = 0;  // so far
   const Program& p_;
   const kernels::Table& table_;
 };

@@ -11,6 +11,7 @@ namespace sluice::residency {
 namespace {
 
 constexpr int64_t kRowGroup = 4;
+constexpr int kExperts = 4;  // per layer
 
 uint8_t file_byte(uint32_t file, uint64_t offset) {
   return static_cast<uint8_t>((offset * 2654435761u + file * 97u) >> 7);
@@ -26,22 +27,36 @@ bool holds(const uint8_t* at, uint32_t file, uint64_t offset, uint64_t bytes) {
 std::vector<MatrixSpec> small_model(std::mt19937& random) {
   std::vector<MatrixSpec> out;
   uint64_t offset = 0;
-  const auto add = [&](MatrixKind kind, int64_t rows) {
-    MatrixSpec s;
-    s.kind = kind;
+  const auto place = [&](MatrixSpec s) {
     s.file = random() % 2;
     s.offset = offset;
+    offset += static_cast<uint64_t>(s.rows * s.row_bytes);
+    out.push_back(s);
+  };
+  const auto matrix = [&](MatrixKind kind, int64_t rows) {
+    MatrixSpec s;
+    s.kind = kind;
     s.rows = rows;
     s.row_bytes = 16 + static_cast<int64_t>(random() % 100);
     s.packed_group_bytes = kRowGroup * s.row_bytes + static_cast<int64_t>(random() % 32);
     if (kind == MatrixKind::kVector) s.packed_group_bytes = 2 * s.row_bytes;
-    offset += static_cast<uint64_t>(s.rows * s.row_bytes);
-    out.push_back(s);
+    return s;
   };
+  const auto add = [&](MatrixKind kind, int64_t rows) { place(matrix(kind, rows)); };
+  MatrixSpec up, down;
   for (int layer = 0; layer < 4; ++layer) {
     add(MatrixKind::kVector, 1);
     add(MatrixKind::kDense, 10 + static_cast<int64_t>(random() % 60));
-    for (int e = 0; e < 3; ++e) add(MatrixKind::kExpert, 8 + static_cast<int64_t>(random() % 20));
+    if (layer % 2 == 0) {  // experts of two layers have the same sizes
+      up = matrix(MatrixKind::kExpert, 8 + static_cast<int64_t>(random() % 20));
+      down = matrix(MatrixKind::kExpert, 8 + static_cast<int64_t>(random() % 20));
+    }
+    for (int e = 0; e < kExperts; ++e) {
+      up.layer = down.layer = layer;
+      up.expert = down.expert = e;
+      place(up);
+      place(down);
+    }
   }
   add(MatrixKind::kEmbedding, 50);
   return out;
@@ -140,16 +155,41 @@ class Rig {
       const MatrixKind kind = p.units[unit].kind;
       if (kind == MatrixKind::kEmbedding) break;
       if (kind == MatrixKind::kExpert) {
-        if (random_() % 3 != 0) continue;
-        residency_.set_demand({&unit, 1});
-      } else {
-        residency_.set_cursor(unit);
+        const int32_t matrix = p.units[unit].matrix;
+        const uint32_t first = residency_.expert_of(matrix);
+        if (!experts(first)) return;
+        unit = p.experts[first + kExperts - 1].end_unit - 1;
+        continue;
       }
+      residency_.set_cursor(unit);
       ASSERT_TRUE(wait_for(unit)) << unit;
       expect_bytes(unit);
       residency_.advance_past(unit);
     }
     rows();
+  }
+
+  // Some experts of a layer, of which `first` is the first.
+  bool experts(uint32_t first) {
+    const Plan& p = residency_.plan();
+    std::vector<ExpertUse> used;
+    std::vector<uint32_t> demand;
+    for (uint32_t e = first; e < first + kExperts; ++e) {
+      if (random_() % 2 != 0) continue;
+      used.push_back({e, 1});
+      for (uint32_t u = p.experts[e].first_unit; u < p.experts[e].end_unit; ++u) {
+        demand.push_back(u);
+      }
+    }
+    residency_.use_experts(1, used);
+    residency_.set_demand(demand);
+    for (const uint32_t unit : demand) {
+      EXPECT_TRUE(wait_for(unit)) << unit;
+      if (testing::Test::HasFailure()) return false;
+      expect_bytes(unit);
+      residency_.advance_past(unit);
+    }
+    return true;
   }
 
   void rows() {
