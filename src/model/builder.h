@@ -1,12 +1,9 @@
-// Builds programs: each call appends one operation, or a part of a layer that families share. It
-// looks up tensors by their GGUF names, checks their shapes, and adds the marks that `sluice dump`
-// prints under llama.cpp's checkpoint names. The first error is kept; later calls do nothing.
+// Builds programs from the parts of layers that families share: attention, feed-forward networks,
+// mixtures of experts, the output head. A family adds what is its own as single operations
+// (op_builder.h) over the file's tensors (tensor_binder.h).
 #pragma once
 
-#include <initializer_list>
-#include <string>
-
-#include "model/program.h"
+#include "model/op_builder.h"
 
 namespace sluice::model {
 
@@ -32,13 +29,6 @@ struct AttentionSpec {
   int32_t relative = -1, relative_bias = -1;  // see AttentionOp
 };
 
-// Columns of a buffer: groups of values from `col` on, `step` apart (0: all read the same group).
-struct Columns {
-  Buf buf;
-  int64_t col = 0, step = 0;
-  [[nodiscard]] Place place() const { return {buf, static_cast<int32_t>(col)}; }
-};
-
 // Options of a mixture of experts. Builder::moe_spec fills in what the metadata says; families set
 // what they fix. Biases, factors, selection bias, fused gate|up, shared experts and their gate are
 // used if their tensors are present. A layer has a mixture if it has ffn_gate_inp.
@@ -58,77 +48,10 @@ struct MoeSpec {
   float scale = 1;             // of the mixture's output
 };
 
-class Builder {
+class Builder : public OpBuilder {
  public:
-  Builder(const gguf::Header& header, Program& program) : header_(header), p(program) {}
+  using OpBuilder::OpBuilder;
 
-  const HParams& hp() const { return p.hp; }
-  [[nodiscard]] const Status& status() const { return status_; }
-
-  // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
-  [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
-  // Rows of a matrix, capped; 0 if it is absent (looking it up reports the error).
-  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name) const;
-  // A matrix [rows][cols]. If it is `optional` and absent, -1.
-  int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
-  // A small tensor. `suffix` may be ".bias" or ".scale" instead of ".weight".
-  int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
-              const char* suffix = ".weight", float add = 0);
-
-  // The first row of a small tensor whose rows have n_embd values.
-  int32_t first_row(const char* name);
-  // Rows [first, first + rows) of a matrix [all_rows][cols].
-  int32_t mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols, int64_t first,
-                   int64_t rows);
-  // A tensor with rows of `columns` values in the file, [columns][n / columns] in memory.
-  int32_t vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
-                         const char* suffix = ".weight");
-
-  // Layers from `first` on have names "<prefix>blk.<layer - first>...".
-  void name_layers(const char* prefix, int64_t first) {
-    prefix_ = prefix;
-    first_layer_ = first;
-  }
-
-  // --- single operations ------------------------------------------------------------------------
-  void embed(float scale, int32_t positions = -1, int32_t types = -1);
-  // RMS norm or LayerNorm over n values (0: n_embd), by tensor name; uses the bias if present. No
-  // name: without weights.
-  void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
-            const char* mark = nullptr, int64_t n = 0);
-  Op& matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add = false,
-             float scale = 1);
-  Op& add(int64_t layer, Buf in, Buf out, float scale = 1);
-  void scale(int64_t layer, Buf in, Buf out, int64_t n, float by);
-  // RMS norm of `heads` groups of n values; no name: without weights.
-  Op& norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
-              int64_t heads = 1);
-  void copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads = 1);
-  // Multiplies each group of `cols` values by its own one of the tensor's `heads` [rows][cols].
-  void head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
-                   int64_t cols, int64_t heads);
-  // From here on only rows whose logits are wanted, n values of kX. Call once, after the last layer
-  // that stores anything of the other rows; otherwise head() does it.
-  void select(int64_t n);
-  // Appends an operation with these fields over n values per row. The next call invalidates the
-  // reference.
-  Op& op(int64_t layer, Buf in, Buf out, int64_t n, const OpFields& fields);
-  Op& op(int64_t layer, Place in, Place out, int64_t n, const OpFields& fields);
-  Op& last() { return p.ops.back(); }
-  // Reserves `values` floats of the layer's state for the next operation.
-  [[nodiscard]] Carried carry(int64_t layer, int64_t values) const;
-  int32_t add_recurrence(const Recurrence& recurrence);
-  // Makes a buffer at least `width` values wide.
-  void widen(Buf buf, int64_t width);
-  void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
-            int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
-  // `factors`: use the tensors of RoPE factors, if present.
-  int32_t add_rope(const RopeHParams& rope, bool factors = true);
-  // A table [n_vocab][cols] of which each token reads one row, `part` values at a time. Returns its
-  // index.
-  int32_t add_table(const char* name, int64_t cols, int64_t part);
-
-  // --- parts of layers that families share ------------------------------------------------------
   // kH -> Q, K, V (fused or separate, with biases if present), norms, RoPE, attention -> kAtt.
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the last attention.
@@ -173,25 +96,11 @@ class Builder {
   // What follows pooling: dense layers and a ranking head, if present.
   void tails();
 
-  void fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-
  private:
-  void enter(int64_t layer);
-  [[nodiscard]] std::string full_name(int64_t layer, const char* name, const char* suffix) const;
-  void embed_tokens(float scale, int32_t positions = -1, int32_t types = -1);
-  int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
-                  bool expert);
-  // The tensor of a matrix whose type has a kernel; null if absent or wrong, after fail().
-  const gguf::Tensor* matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
-                             bool optional);
   // Rows [first, first + rows) of each expert's `of` rows, by expert. `one` is the name in the
   // older format, with one tensor per expert.
   std::vector<int32_t> experts(int64_t layer, const char* name, const char* one, int64_t first,
                                int64_t rows, int64_t of, int64_t cols, int64_t n_expert);
-  [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
-                                           const char* suffix) const;
   [[nodiscard]] AttentionShape attention_shape(int64_t layer, const AttentionSpec& spec) const;
   void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void gated_query(int64_t layer, const AttentionShape& att);
@@ -199,7 +108,6 @@ class Builder {
   void dense_tail();
   void rank_tail();
   void activate(int64_t layer, Activation act, int64_t n_ff);
-  [[nodiscard]] int32_t factor(const MatPart& part);
   void temperature(int64_t layer, const AttentionShape& att);
   void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
   void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att,
@@ -210,18 +118,7 @@ class Builder {
   void expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert);
   void shared_expert(int64_t layer, Buf out, const MoeSpec& spec);
 
-  const gguf::Header& header_;
-  Program& p;
-  Status status_;
-  const char* prefix_ = "";  // of layer names
-  int64_t first_layer_ = 0;
-  int64_t att_width_ = 0;    // output width of the last attention
-  int64_t n_head_mats_ = 0;  // in all layers
-  bool selected_ = false;
-  int64_t layer_ = -1;  // the current layer
-  struct {              // sizes of the program's lists before a skipped layer
-    size_t ops, mats, vecs, moes, by_head, marks;
-  } before_{};
+  int64_t att_width_ = 0;  // output width of the last attention
 };
 
 }  // namespace sluice::model

@@ -43,7 +43,7 @@ std::vector<int32_t> Builder::experts(int64_t layer, const char* name, const cha
     }
     return out;
   }
-  for (int64_t e = 0; e < n_expert && status_.ok(); ++e) {
+  for (int64_t e = 0; e < n_expert && status().ok(); ++e) {
     const std::string of_one = std::string(one) + "." + std::to_string(e);
     const gguf::Tensor* t = matrix(layer, of_one.c_str(), rows, cols, false);
     if (t != nullptr) out.push_back(add_mat(*t, 0, rows, layer, true));
@@ -88,7 +88,7 @@ void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t
 
 void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   if (!spec.routed) route(layer, spec);
-  if (!status_.ok()) return;
+  if (!status().ok()) return;
   Moe moe;
   moe.n_expert = static_cast<int32_t>(hp().moe.n_expert);
   moe.n_used = static_cast<int32_t>(hp().moe.n_expert_used);

@@ -73,6 +73,16 @@ Status apply_grid(const Op& op, const Shape& in, Shape* out) {
   return {};
 }
 
+Status apply_matmul(const Op& op, const Mat& mat, const Shape& in, Shape* out) {
+  if (in.cols < op.in_col + mat.cols) return misfit(mat);
+  if (op.add) {
+    return out->cols < op.out_col + mat.rows || out->rows != in.rows ? misfit(mat) : Status();
+  }
+  *out = in;
+  out->cols = op.total > 0 ? op.total : mat.rows;
+  return out->cols < op.out_col + mat.rows ? misfit(mat) : Status();
+}
+
 }  // namespace
 
 Status apply(const Program& program, const Op& op, Shapes* shapes) {
@@ -85,15 +95,7 @@ Status apply(const Program& program, const Op& op, Shapes* shapes) {
   const Mat* mat = op.mat >= 0 ? &program.mats[static_cast<size_t>(op.mat)] : nullptr;
   switch (op.kind) {
     case OpKind::kMatmul:
-      if (in.cols < op.in_col + mat->cols) return misfit(*mat);
-      if (op.add) {
-        if (out.cols < op.out_col + mat->rows || out.rows != in.rows) return misfit(*mat);
-        return {};
-      }
-      out = in;
-      out.cols = op.total > 0 ? op.total : mat->rows;
-      if (out.cols < op.out_col + mat->rows) return misfit(*mat);
-      return {};
+      return apply_matmul(op, *mat, in, &out);
     case OpKind::kMatmulT:
       if (in.cols != mat->rows) return misfit(*mat);
       out = in;

@@ -1,8 +1,8 @@
 // Looks up tensors by name and checks shape, type, and bytes in the file.
+#include "model/tensor_binder.h"
+
 #include <algorithm>
 #include <cstdio>
-
-#include "model/builder.h"
 
 namespace sluice::model {
 namespace {
@@ -28,7 +28,7 @@ Status bad_shape(const gguf::Tensor& t, const std::string& name, int64_t cols, i
 
 }  // namespace
 
-std::string Builder::full_name(int64_t layer, const char* name, const char* suffix) const {
+std::string TensorBinder::full_name(int64_t layer, const char* name, const char* suffix) const {
   char text[160];
   if (layer >= 0) {
     std::snprintf(text, sizeof text, "%sblk.%lld.%s%s", prefix_,
@@ -39,21 +39,22 @@ std::string Builder::full_name(int64_t layer, const char* name, const char* suff
   return text;
 }
 
-const gguf::Tensor* Builder::tensor(int64_t layer, const char* name, const char* suffix) const {
+const gguf::Tensor* TensorBinder::tensor(int64_t layer, const char* name,
+                                         const char* suffix) const {
   return header_.find_tensor(full_name(layer, name, suffix));
 }
 
-bool Builder::has(int64_t layer, const char* name, const char* suffix) const {
+bool TensorBinder::has(int64_t layer, const char* name, const char* suffix) const {
   return tensor(layer, name, suffix) != nullptr;
 }
 
-int64_t Builder::rows_of(int64_t layer, const char* name) const {
+int64_t TensorBinder::rows_of(int64_t layer, const char* name) const {
   const gguf::Tensor* t = tensor(layer, name, ".weight");
   return t == nullptr ? 0 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), kMaxWidth));
 }
 
-int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
-                         bool expert) {
+int32_t TensorBinder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
+                              bool expert) {
   Mat m;
   m.name = std::string(t.name);
   m.type = static_cast<kernels::Type>(t.type);
@@ -72,8 +73,8 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   return static_cast<int32_t>(p.mats.size()) - 1;
 }
 
-const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
-                                    bool optional) {
+const gguf::Tensor* TensorBinder::matrix(int64_t layer, const char* name, int64_t rows,
+                                         int64_t cols, bool optional) {
   const std::string full = full_name(layer, name, ".weight");
   const gguf::Tensor* t = header_.find_tensor(full);
   if (t == nullptr) {
@@ -93,13 +94,14 @@ const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t row
   return t;
 }
 
-int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+int32_t TensorBinder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                          bool optional) {
   const gguf::Tensor* t = matrix(layer, name, rows, cols, optional);
   return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
 }
 
-int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
-                          int64_t first, int64_t rows) {
+int32_t TensorBinder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
+                               int64_t first, int64_t rows) {
   const int32_t index = mat(layer, name, all_rows, cols);
   if (index < 0) return -1;
   Mat& m = p.mats[static_cast<size_t>(index)];
@@ -109,15 +111,15 @@ int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int
   return index;
 }
 
-int32_t Builder::vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
-                                const char* suffix) {
+int32_t TensorBinder::vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                                     const char* suffix) {
   const int32_t index = vec(layer, name, n, false, suffix);
   if (index >= 0) p.vecs[static_cast<size_t>(index)].columns = columns;
   return index;
 }
 
-int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
-                     float add) {
+int32_t TensorBinder::vec(int64_t layer, const char* name, int64_t n, bool optional,
+                          const char* suffix, float add) {
   const std::string full = full_name(layer, name, suffix);
   const gguf::Tensor* t = header_.find_tensor(full);
   if (t == nullptr) {
@@ -146,7 +148,7 @@ int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, 
   return static_cast<int32_t>(p.vecs.size()) - 1;
 }
 
-int32_t Builder::first_row(const char* name) {
+int32_t TensorBinder::first_row(const char* name) {
   const std::string full = full_name(-1, name, ".weight");
   const gguf::Tensor* t = header_.find_tensor(full);
   const int64_t rows =
@@ -160,7 +162,7 @@ int32_t Builder::first_row(const char* name) {
   return index;
 }
 
-int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
+int32_t TensorBinder::add_table(const char* name, int64_t cols, int64_t part) {
   const int32_t m = mat(-1, name, hp().n_vocab, cols);
   if (m >= 0) {
     const gguf::Tensor* t = tensor(-1, name, ".weight");
@@ -170,6 +172,36 @@ int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
   if (p.tables.size() == kMaxTables) fail(error(Code::kBadHeader, "too many embedding tables"));
   p.tables.push_back(m);
   return static_cast<int32_t>(p.tables.size()) - 1;
+}
+
+// Called before anything of `layer` is added. Families add every layer; what a skipped layer added
+// is removed again when the next one begins.
+void TensorBinder::enter(int64_t layer) {
+  if (layer < 0 || layer == layer_) return;
+  const auto skips = [this](int64_t l) {
+    return std::find(p.skipped.begin(), p.skipped.end(), l) != p.skipped.end();
+  };
+  if (skips(layer_)) {
+    for (size_t i = before_.vecs; i < p.vecs.size(); ++i) {
+      if (p.vecs[i].name.starts_with("blk.")) continue;
+      fail(error(Code::kUnsupportedArchitecture,
+                 "skipping layers is not supported for \"%s\" models", hp().arch.c_str()));
+    }
+    const auto cut = [](auto& list, size_t n) {
+      list.erase(list.begin() + static_cast<ptrdiff_t>(n), list.end());
+    };
+    cut(p.ops, before_.ops);
+    cut(p.mats, before_.mats);
+    cut(p.vecs, before_.vecs);
+    cut(p.moes, before_.moes);
+    cut(p.by_head, before_.by_head);
+    cut(p.marks, before_.marks);
+  }
+  layer_ = layer;
+  if (skips(layer)) {
+    before_ = {p.ops.size(),  p.mats.size(),    p.vecs.size(),
+               p.moes.size(), p.by_head.size(), p.marks.size()};
+  }
 }
 
 }  // namespace sluice::model
