@@ -26,7 +26,7 @@ void attend_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, int32_t firs
                  int thread);
 void attend_part(CpuBatch& cx, const AttentionOp& op, int32_t head, int32_t index, int thread);
 void merge_parts(CpuBatch& cx, const AttentionOp& op, int32_t head);
-void attend_text_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, const TextTile& tile,
+void attend_text_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, const TextTile& text,
                       bool cross, int thread);
 void quantize_groups(CpuBatch& cx, const model::AttentionShape& att);
 void attend(CpuBatch& cx, const AttentionOp& op);
@@ -389,113 +389,144 @@ void attend_texts(CpuBatch& cx, const AttentionOp& op, bool cross) {
   });
 }
 
-void attend_text_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, const TextTile& tile,
-                      bool cross, int thread) {
-  const int32_t group = op.att.group(), rows = tile.count * group;
-  kernels::AttentionArgs a = base_args(cx.sequence->cache(), op, head);
-  a.k = static_cast<const kernels::f16*>(a.k) + int64_t{tile.text} * a.dk;
-  a.v = static_cast<const kernels::f16*>(a.v) + int64_t{tile.text} * a.v_stride;
-  TileScratch s(Carver(cx.working.scratch(thread)), cx.table, rows, a.dk, a.dv, 1,
-                /*evicts=*/false);
-  const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
-  for (int32_t r = 0; r < rows; ++r) {
-    const float* q = cx.buffer(Buf::kQkv) + row_of(r) * cx.width(Buf::kQkv) +
-                     static_cast<int64_t>(head * group + r % group) * a.dk;
-    std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
-    const int32_t position = tile.first + r / group;
-    s.begin[r] = cross ? 0 : window_begin(op, position);
-    s.end[r] = cross ? cx.sequence->source() : window_end(op, position, tile.length);
-    s.position[r] = position;
+// The `rows` query rows of a tile: tokens from row `first` of the batch on, for all query heads of
+// one KV head.
+struct Tile {
+  int32_t head, group, first, rows, dv;
+
+  [[nodiscard]] float* row_at(const CpuBatch& cx, Buf buf, int64_t width, int32_t r) const {
+    return cx.buffer(buf) + (first + r / group) * cx.width(buf) +
+           static_cast<int64_t>(head * group + r % group) * width;
   }
-  row_terms(cx, op, head, rows, s, a);
+  [[nodiscard]] int32_t position(const CpuBatch& cx, int32_t r) const {
+    return cx.first + first + r / group;
+  }
+};
+
+void gather_queries(const CpuBatch& cx, const Tile& tile, const TileScratch& s, int64_t dk) {
+  for (int32_t r = 0; r < tile.rows; ++r) {
+    std::copy_n(tile.row_at(cx, Buf::kQkv, dk, r), dk, s.q + static_cast<int64_t>(r) * dk);
+  }
+}
+
+// Attention over the positions in `s`, in one part.
+void attend_rows(CpuBatch& cx, const Tile& tile, const TileScratch& s, kernels::AttentionArgs& a) {
   a.q = s.q;
-  a.n_rows = rows;
+  a.n_rows = tile.rows;
   a.begin = s.begin;
   a.end = s.end;
   a.out = s.out;
   a.scratch = s.kernel;
   cx.table.attention(a);
+  for (int32_t r = 0; r < tile.rows; ++r) {
+    std::copy_n(s.out + static_cast<int64_t>(r) * a.dv, a.dv, tile.row_at(cx, Buf::kAtt, a.dv, r));
+  }
+}
+
+void attend_text_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, const TextTile& text,
+                      bool cross, int thread) {
+  const int32_t group = op.att.group(), rows = text.count * group;
+  kernels::AttentionArgs a = base_args(cx.sequence->cache(), op, head);
+  a.k = static_cast<const kernels::f16*>(a.k) + int64_t{text.text} * a.dk;
+  a.v = static_cast<const kernels::f16*>(a.v) + int64_t{text.text} * a.v_stride;
+  const Tile tile{head, group, text.text + text.first, rows, a.dv};
+  TileScratch s(Carver(cx.working.scratch(thread)), cx.table, rows, a.dk, a.dv, 1,
+                /*evicts=*/false);
+  gather_queries(cx, tile, s, a.dk);
   for (int32_t r = 0; r < rows; ++r) {
-    std::copy(s.out + static_cast<int64_t>(r) * a.dv, s.out + static_cast<int64_t>(r + 1) * a.dv,
-              cx.buffer(Buf::kAtt) + row_of(r) * cx.width(Buf::kAtt) +
-                  static_cast<int64_t>(head * group + r % group) * a.dv);
+    const int32_t position = text.first + r / group;
+    s.begin[r] = cross ? 0 : window_begin(op, position);
+    s.end[r] = cross ? cx.sequence->source() : window_end(op, position, text.length);
+    s.position[r] = position;
+  }
+  row_terms(cx, op, head, rows, s, a);
+  attend_rows(cx, tile, s, a);
+}
+
+// Attention to part `split` of the positions, which is row `split - split0` of the partial results.
+void attend_tile_part(CpuBatch& cx, const AttentionOp& op, const Tile& tile, const TileScratch& s,
+                      int32_t split, int32_t split0, kernels::AttentionArgs& a) {
+  // Rows that see this part are contiguous, because later tokens see later positions.
+  const kv::KvCache& cache = cx.sequence->cache();
+  const int32_t length = part_length(cx, cache.layer(op.att.cache));
+  const int32_t shift = part_shift(cache, op.att.cache, split * length);
+  int32_t r0 = tile.rows, r1 = 0;
+  for (int32_t r = 0; r < tile.rows; ++r) {
+    const int32_t position = tile.position(cx, r);
+    const int32_t begin = std::max(parts_of(cx, op, position).begin, split * length);
+    const int32_t end = std::min(cx.seen_to(op, position), (split + 1) * length);
+    if (begin >= end) continue;
+    r0 = std::min(r0, r);
+    r1 = r + 1;
+    s.begin[r] = begin + shift;
+    s.end[r] = end + shift;
+    s.position[r] = position + shift;
+  }
+  if (r0 >= r1) return;
+  const int64_t row = static_cast<int64_t>(split - split0) * tile.rows + r0;
+  a.q = s.q + static_cast<int64_t>(r0) * a.dk;
+  a.n_rows = r1 - r0;
+  a.begin = s.begin + r0;
+  a.end = s.end + r0;
+  if (a.position != nullptr) a.position = s.position + r0;
+  if (op.alibi != 0) a.slope = s.slope + r0;
+  a.recent_shift = -shift;
+  a.out = s.out + row * a.dv;
+  a.partial_max = s.max + row;
+  a.partial_sum = s.sum + row;
+  cx.table.attention(a);
+}
+
+// Merges the parts [split0, last] of each row; the part after the last is the sinks of the rows
+// from `apart` on, which see them separately.
+void merge_tile(CpuBatch& cx, const AttentionOp& op, const Tile& tile, const TileScratch& s,
+                int32_t split0, int32_t last, int32_t apart) {
+  for (int32_t r = 0; r < tile.rows; ++r) {
+    const Parts parts = parts_of(cx, op, tile.position(cx, r));
+    const int32_t from = parts.first, n = (r < apart ? parts.last : last + 1) + 1 - from;
+    float max[kMaxSplits + 2], sum[kMaxSplits + 2];
+    for (int32_t i = 0; i < n; ++i) {
+      const int64_t row = static_cast<int64_t>(from + i - split0) * tile.rows + r;
+      const bool there = from + i <= parts.last || from + i > last;
+      max[i] = there ? s.max[row] : kernels::kNoSink;
+      sum[i] = there ? s.sum[row] : 0;
+    }
+    const float* partial = s.out + (static_cast<int64_t>(from - split0) * tile.rows + r) * tile.dv;
+    cx.table.attention_merge(partial, int64_t{tile.rows} * tile.dv, max, sum, n, tile.dv,
+                             cx.sink(op, tile.head * tile.group + r % tile.group),
+                             tile.row_at(cx, Buf::kAtt, tile.dv, r));
   }
 }
 
 // Attention of `count` tokens from `first` of the batch, for all query heads of one KV head.
 void attend_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, int32_t first, int32_t count,
                  int thread) {
-  const int32_t group = op.att.group();
+  const int32_t group = op.att.group(), rows = count * group;
   const ComputeBufferShape shape = cx.plan.working();
   kernels::AttentionArgs a = base_args(cx.sequence->cache(), op, head);
-  const int32_t rows = count * group;
+  const Tile tile{head, group, first, rows, a.dv};
   TileScratch s(Carver(cx.working.scratch(thread)), cx.table, rows, a.dk, a.dv,
                 shape.attention_parts(), shape.evicts);
-  const int64_t ld_in = cx.width(Buf::kQkv), ld_out = cx.width(Buf::kAtt);
-  for (int32_t r = 0; r < rows; ++r) {
-    const float* q = cx.buffer(Buf::kQkv) + (first + r / group) * ld_in +
-                     static_cast<int64_t>(head * group + r % group) * a.dk;
-    std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
-  }
-  const auto out_row = [&](int32_t r) {
-    return cx.buffer(Buf::kAtt) + (first + r / group) * ld_out +
-           static_cast<int64_t>(head * group + r % group) * a.dv;
-  };
-  a.scratch = s.kernel;
+  gather_queries(cx, tile, s, a.dk);
   row_terms(cx, op, head, rows, s, a);
   if (shape.attention_parts() == 1) {
     for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = s.position[r] = cx.first + first + r / group;
+      const int32_t position = s.position[r] = tile.position(cx, r);
       s.begin[r] = cx.seen_from(op, position);
       s.end[r] = cx.seen_to(op, position);
     }
-    a.q = s.q;
-    a.n_rows = rows;
-    a.begin = s.begin;
-    a.end = s.end;
-    a.out = s.out;
-    cx.table.attention(a);
-    for (int32_t r = 0; r < rows; ++r) {
-      std::copy(s.out + static_cast<int64_t>(r) * a.dv, s.out + static_cast<int64_t>(r + 1) * a.dv,
-                out_row(r));
-    }
-    return;
+    return attend_rows(cx, tile, s, a);
   }
+  a.scratch = s.kernel;
   const int32_t length = part_length(cx, cx.sequence->cache().layer(op.att.cache));
   const int32_t last = (cx.seen_to(op, cx.first + first + count - 1) - 1) / length;
   const int32_t split0 = parts_of(cx, op, cx.first + first).first;
   for (int32_t split = split0; split <= last; ++split) {
-    // Rows that see this part are contiguous, because later tokens see later positions.
-    const int32_t shift = part_shift(cx.sequence->cache(), op.att.cache, split * length);
-    int32_t r0 = rows, r1 = 0;
-    for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = cx.first + first + r / group;
-      const int32_t begin = std::max(parts_of(cx, op, position).begin, split * length);
-      const int32_t end = std::min(cx.seen_to(op, position), (split + 1) * length);
-      if (begin >= end) continue;
-      r0 = std::min(r0, r);
-      r1 = r + 1;
-      s.begin[r] = begin + shift;
-      s.end[r] = end + shift;
-      s.position[r] = position + shift;
-    }
-    if (r0 >= r1) continue;
-    const int64_t row = static_cast<int64_t>(split - split0) * rows + r0;
-    a.q = s.q + static_cast<int64_t>(r0) * a.dk;
-    a.n_rows = r1 - r0;
-    a.begin = s.begin + r0;
-    a.end = s.end + r0;
-    if (a.position != nullptr) a.position = s.position + r0;
-    if (op.alibi != 0) a.slope = s.slope + r0;
-    a.recent_shift = -shift;
-    a.out = s.out + row * a.dv;
-    a.partial_max = s.max + row;
-    a.partial_sum = s.sum + row;
-    cx.table.attention(a);
+    attend_tile_part(cx, op, tile, s, split, split0, a);
   }
   // The sinks are the part after the last one, for the rows that see them separately.
   int32_t apart = 0;
-  while (apart < rows && parts_of(cx, op, cx.first + first + apart / group).kept == 0) ++apart;
+  while (apart < rows && parts_of(cx, op, tile.position(cx, apart)).kept == 0) ++apart;
   if (apart < rows) {
     const int64_t row = static_cast<int64_t>(last + 1 - split0) * rows + apart;
     a.q = s.q;
@@ -504,20 +535,7 @@ void attend_tile(CpuBatch& cx, const AttentionOp& op, int32_t head, int32_t firs
     a.partial_sum = s.sum + row;
     attend_first(cx, op, head, s, apart, rows, cx.first + first, a);
   }
-  for (int32_t r = 0; r < rows; ++r) {
-    const Parts parts = parts_of(cx, op, cx.first + first + r / group);
-    const int32_t from = parts.first, n = (r < apart ? parts.last : last + 1) + 1 - from;
-    float max[kMaxSplits + 2], sum[kMaxSplits + 2];
-    for (int32_t i = 0; i < n; ++i) {
-      const int64_t row = static_cast<int64_t>(from + i - split0) * rows + r;
-      const bool there = from + i <= parts.last || from + i > last;
-      max[i] = there ? s.max[row] : kernels::kNoSink;
-      sum[i] = there ? s.sum[row] : 0;
-    }
-    const float* partial = s.out + (static_cast<int64_t>(from - split0) * rows + r) * a.dv;
-    cx.table.attention_merge(partial, static_cast<int64_t>(rows) * a.dv, max, sum, n, a.dv,
-                             cx.sink(op, head * group + r % group), out_row(r));
-  }
+  merge_tile(cx, op, tile, s, split0, last, apart);
 }
 
 }  // namespace
