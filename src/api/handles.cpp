@@ -88,7 +88,7 @@ Loaded::Loaded(native::DraftPair models, chat::ModelTexts texts)
 Status Loaded::open_swap(const std::string& directory) {
   // A swapped-out state can be saved as it is.
   if (!directory.empty()) SLUICE_RETURN_IF_ERROR(model().identify());
-  auto swap = native::SessionSwap::open(model().engine(), directory);
+  auto swap = native::SessionSwap::open(model().engine().context(), directory);
   if (!swap.ok()) return swap.status();
   swap_ = std::move(*swap);
   note_plan();
@@ -106,10 +106,10 @@ void Loaded::take_pictures(std::unique_ptr<native::PictureFile> pictures) {
 Status Loaded::allow_drafts() {
   drafts_.ngram = true;
   if (model().engine().nextn() != nullptr) {
-    drafts_.model = &nextn_draft_.emplace(model().engine());
+    drafts_.model = &nextn_draft_.emplace(*model().engine().nextn());
   }
   if (draft() == nullptr) return {};
-  auto session = session::Session::create(draft()->engine());
+  auto session = session::Session::create(draft()->engine().context());
   if (!session.ok()) return session.status();
   draft_session_ = std::move(*session);
   draft_model_.emplace(*draft_session_);
@@ -128,16 +128,16 @@ Status Loaded::reserve_structured_output() {
   session::Engine& engine = model().engine();
   if (engine.plan().bytes.grammar > 0) return {};
   const uint64_t beside = draft() == nullptr ? 0 : draft()->engine().plan().budget.bytes;
-  engine.plan_structured_output(true);
+  engine.replanner().plan_structured_output(true);
   const Status status = set_memory_budget(engine.plan().budget.bytes + beside);
-  if (!status.ok()) engine.plan_structured_output(false);
+  if (!status.ok()) engine.replanner().plan_structured_output(false);
   return status;
 }
 
 Status Loaded::share_memory(uint64_t budget) {
-  const Result<session::MemoryPlan> own = model().engine().plan_for(0);
+  const Result<session::MemoryPlan> own = model().engine().replanner().plan_for(0);
   if (!own.ok()) return own.status();
-  const Result<session::MemoryPlan> draft_own = draft()->engine().plan_for(0);
+  const Result<session::MemoryPlan> draft_own = draft()->engine().replanner().plan_for(0);
   if (!draft_own.ok()) return draft_own.status();
   const uint64_t least = own->budget.minimum + draft_own->budget.minimum;
   if (budget > 0 && budget < least) return generate::pair_too_small(budget, least);

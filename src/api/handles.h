@@ -226,7 +226,7 @@ struct sluice_session {
   std::unique_ptr<sluice::native::Conversation> conversation;  // must be destroyed before the model
   std::atomic<uint32_t> cancels{0};  // a running call ends when this changes
   int32_t rows = 0;                  // rows of logits of the last sluice_forward
-  uint32_t replans = 0;              // Engine::replans() at that time
+  uint32_t replans = 0;              // Weights::replans() at that time
 };
 
 namespace sluice::api {

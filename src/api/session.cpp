@@ -72,7 +72,7 @@ Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t lo
     SLUICE_RETURN_IF_ERROR(run(handle, cancels, [&](int32_t n) { return session.step(n); }));
     SLUICE_RETURN_IF_ERROR(session.failure());
     handle.rows = all ? static_cast<int32_t>(tokens.size()) : 1;
-    handle.replans = model.engine().replans();
+    handle.replans = model.engine().weights().replans();
     return {};
   });
 }
@@ -83,7 +83,7 @@ Status logits(const sluice_session& handle, int32_t row, float* out, size_t capa
     std::span<const float> values;
     const session::Session* session = handle.conversation->session();
     if (handle.rows > 0 && session != nullptr &&
-        handle.replans == handle.loaded->model().engine().replans()) {
+        handle.replans == handle.loaded->model().engine().weights().replans()) {
       SLUICE_RETURN_IF_ERROR(check_range(row, 0, handle.rows - 1, "row"));
       values = session->logits(row);
     }

@@ -19,7 +19,7 @@ bool SharedFiles::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
 
 #ifdef SLUICE_GPU
 std::string EngineBinding::attach_gpu() {
-  auto executor = std::make_unique<gpu::GpuExecutor>(*engine_);
+  auto executor = std::make_unique<gpu::GpuExecutor>(engine_->context(), engine_->replanner());
   const std::string about = executor->describe();
   engine_->compute_with(std::move(executor));
   return about;

@@ -16,6 +16,7 @@
 #include "generate/draft_pair.h"
 #include "generate/scheduler.h"
 #include "open/opener.h"
+#include "session/engine.h"
 #include "session/session.h"
 
 namespace sluice::bindings {
@@ -130,7 +131,7 @@ class EngineBinding {
   std::string attach_gpu();
   // Leaves the weights of the first `layers` layers to the GPU only.
   bool offload_layers(int layers) {
-    return checked(engine_->offload_layers(layers));
+    return checked(engine_->replanner().offload_layers(layers));
   }
 #endif
 

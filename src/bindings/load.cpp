@@ -88,21 +88,21 @@ bool EngineBinding::adapter(const val& bytes, float scale) {
 
 bool EngineBinding::set_adapters() {
   quiesce();
-  const Status status = engine_->set_adapters(sources_);
+  const Status status = engine_->replanner().set_adapters(sources_);
   if (!kDraftModels || !draft_ || status.code() != Code::kBudgetTooSmall) return checked(status);
-  return checked(make_room(engine_->budget_for(sources_))) &&
-         checked(engine_->set_adapters(sources_));
+  return checked(make_room(engine_->replanner().budget_for(sources_))) &&
+         checked(engine_->replanner().set_adapters(sources_));
 }
 
 bool EngineBinding::reserve_structured_output() {
   quiesce();
-  engine_->plan_structured_output(true);
-  Status status = engine_->set_memory_budget(engine_->plan().budget.bytes);
+  engine_->replanner().plan_structured_output(true);
+  Status status = engine_->replanner().set_memory_budget(engine_->plan().budget.bytes);
   if (kDraftModels && draft_ && status.code() == Code::kBudgetTooSmall) {
-    const Result<session::MemoryPlan> plan = engine_->plan_for(0);
+    const Result<session::MemoryPlan> plan = engine_->replanner().plan_for(0);
     status = plan.ok() ? make_room(plan->budget.minimum) : plan.status();
   }
-  if (!status.ok()) engine_->plan_structured_output(false);
+  if (!status.ok()) engine_->replanner().plan_structured_output(false);
   return checked(status);
 }
 
@@ -114,7 +114,7 @@ void EngineBinding::quiesce() {
 
 Status EngineBinding::make_room(uint64_t needed) {
   session::Engine& draft = *draft_->engine_;
-  const Result<session::MemoryPlan> own = draft.plan_for(0);
+  const Result<session::MemoryPlan> own = draft.replanner().plan_for(0);
   if (!own.ok()) return own.status();
   const uint64_t budget = engine_->plan().budget.bytes + draft.plan().budget.bytes;
   if (budget < needed + own->budget.minimum) {
@@ -129,8 +129,8 @@ Status EngineBinding::make_room(uint64_t needed) {
   const uint64_t share = generate::draft_share(budget, needed, own->budget.minimum,
                                                round_up(own->total(), kPageBytes));
   draft.residency().collect();
-  SLUICE_RETURN_IF_ERROR(draft.set_memory_budget(share));
-  return engine_->set_memory_budget(budget - share);
+  SLUICE_RETURN_IF_ERROR(draft.replanner().set_memory_budget(share));
+  return engine_->replanner().set_memory_budget(budget - share);
 }
 
 void EngineBinding::forget_adapters() {
@@ -198,10 +198,11 @@ Status EngineBinding::start(const session::EngineOptions& options) {
   slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().sessions.parallel));
   slot_ = slots_.get();
   if (kSeveral && engine_->plan().sessions.parallel > 1) {
-    batches_ = std::make_unique<generate::Scheduler>(*engine_);
+    batches_ = std::make_unique<generate::Scheduler>(engine_->context());
   }
   for (Slot& slot : slots()) {
-    Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
+    Result<std::unique_ptr<session::Session>> session =
+        session::Session::create(engine_->context());
     if (!session.ok()) return session.status();
     slot.session = std::move(*session);
   }

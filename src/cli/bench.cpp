@@ -59,10 +59,11 @@ double typical(std::vector<double>& rates, bool no_page_cache) {
 // Sessions that are fed the same tokens; several run in one batch.
 class Conversations {
  public:
-  explicit Conversations(native::Model& model) : model_(model), batcher_(model.engine()) {}
+  explicit Conversations(native::Model& model)
+      : model_(model), batcher_(model.engine().context()) {}
   Status start(int n) {
     for (int i = 0; i < n; ++i) {
-      auto session = session::Session::create(model_.engine());
+      auto session = session::Session::create(model_.engine().context());
       if (!session.ok()) return session.status();
       sessions_.push_back(std::move(*session));
       if (n > 1) SLUICE_RETURN_IF_ERROR(batcher_.add(*sessions_.back()));

@@ -100,7 +100,7 @@ Result<Dumped> write_dump(const DumpOptions& options) {
   if (!model.ok()) return model.status();
   const Result<int> layer = parse_layer(options.layer, (*model)->engine().program().hp.n_layer);
   if (!layer.ok()) return layer.status();
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   SLUICE_RETURN_IF_ERROR((*session)->begin(*tokens, session::Wanted::kAllLogits));
   std::error_code problem;
@@ -110,7 +110,7 @@ Result<Dumped> write_dump(const DumpOptions& options) {
                  problem.message().c_str());
   }
   DumpWriter writer(options, *layer);
-  (*session)->observe(
+  (*session)->context().executor->observe(
       [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
                 int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });
   SLUICE_RETURN_IF_ERROR((*model)->run(**session));

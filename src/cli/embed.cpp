@@ -63,7 +63,7 @@ int embed_text(const EmbedOptions& options) {
   if (load->engine.n_ctx == 0) load->engine.n_ctx = static_cast<int32_t>(tokens->size());
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return fail(model.status());
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return fail(session.status());
   Result<AtomicFile> file = AtomicFile::create(options.out, options.common.model);
   if (!file.ok()) return fail(file.status());

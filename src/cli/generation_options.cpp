@@ -123,16 +123,16 @@ Result<native::DraftPair> open_models(const std::string& model, const DraftOptio
 
 Status open_sessions(LoadedModels& speakers, const DraftOptions& drafting,
                      generate::Options* options) {
-  auto session = session::Session::create(speakers.models.model->engine());
+  auto session = session::Session::create(speakers.models.model->engine().context());
   if (!session.ok()) return session.status();
   speakers.session = std::move(*session);
   if (speakers.models.draft) {
-    auto second = session::Session::create(speakers.models.draft->engine());
+    auto second = session::Session::create(speakers.models.draft->engine().context());
     if (!second.ok()) return second.status();
     speakers.draft = std::move(*second);
     speakers.drafts = std::make_unique<generate::DraftModel>(*speakers.draft);
-  } else if (session::Engine& engine = speakers.models.model->engine(); engine.nextn() != nullptr) {
-    speakers.drafts = std::make_unique<generate::NextnDraft>(engine);
+  } else if (session::NextnHead* head = speakers.models.model->engine().nextn()) {
+    speakers.drafts = std::make_unique<generate::NextnDraft>(*head);
   }
   options->drafts.ngram = drafting.choice != "off";
   options->drafts.model = speakers.drafts.get();

@@ -91,7 +91,7 @@ int media_logits(const Common& common, const MediaOptions& media, const std::str
   load->engine.logits_rows = load->engine.memory_budget > 0 ? 1 : kRows;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(common.model, *load);
   if (!model.ok()) return fail(model.status());
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return fail(session.status());
   Result<AtomicFile> file = AtomicFile::create(out, common.model);
   if (!file.ok()) return fail(file.status());

@@ -64,7 +64,7 @@ int logits(const LogitsOptions& options) {
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return fail(model.status());
   session::Engine& engine = (*model)->engine();
-  auto session = session::Session::create(engine);
+  auto session = session::Session::create(engine.context());
   if (!session.ok()) return fail(session.status());
   Result<AtomicFile> file = AtomicFile::create(options.out, options.common.model);
   if (!file.ok()) return fail(file.status());

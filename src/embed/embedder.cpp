@@ -31,13 +31,13 @@ Status check(const Options& options, Pooling pooling, int32_t width) {
 
 Status Embedder::begin(std::span<const Token> tokens, std::span<const int32_t> ends,
                        const Options& options) {
-  const model::Program& program = session_.engine().program();
+  const model::Program& program = session_.context().program;
   const Pooling own = program.hp.pooling == Pooling::kNone ? Pooling::kMean : program.hp.pooling;
   pooling_ = options.pooling.value_or(own);
   const int32_t width =
       pooling_ == Pooling::kRank ? program.rank_tail.width : program.embed_tail.width;
   SLUICE_RETURN_IF_ERROR(check(options, pooling_, width));
-  const int32_t n_ctx = session_.engine().plan().context.n_ctx;
+  const int32_t n_ctx = session_.context().plan.context.n_ctx;
   for (size_t i = 0; i < ends.size(); ++i) {
     const int64_t n = int64_t{ends[i]} - (i == 0 ? 0 : ends[i - 1]);
     if (n < 1) return error(Code::kPromptEmpty, "text %zu has no tokens", i + 1);
@@ -58,7 +58,7 @@ Status Embedder::begin(std::span<const Token> tokens, std::span<const int32_t> e
   text_ = inside_ = n_results_ = 0;
   n_texts_ = n_tokens_ = 0;
   part_ = false;
-  pass_ends_.reserve(static_cast<size_t>(session_.engine().largest_batch()));
+  pass_ends_.reserve(static_cast<size_t>(session_.context().largest_batch));
   return {};
 }
 
@@ -71,10 +71,11 @@ Result<bool> Embedder::next() {
 
 // Takes as many complete texts as fit, or a part of a text that does not fit into one pass.
 Status Embedder::begin_pass() {
-  const session::Engine& engine = session_.engine();
-  const int32_t batch = engine.plan().batch.n_batch;
-  const int32_t room = inside_ > 0 ? std::min(batch, session_.tokens_until_eviction()) : batch;
-  const bool alone = engine.plan().kv.shape.one_text();
+  const session::MemoryPlan& plan = session_.context().plan;
+  const int32_t batch = plan.batch.n_batch;
+  const int32_t room =
+      inside_ > 0 ? std::min(batch, session_.sequence().tokens_until_eviction()) : batch;
+  const bool alone = plan.kv.shape.one_text();
   const int32_t start = begin_of(text_) + inside_;
   const int32_t left = ends_[static_cast<size_t>(text_)] - start;
   n_texts_ = 0;
@@ -103,7 +104,7 @@ Status Embedder::begin_pass() {
 }
 
 session::Step Embedder::step(int32_t max_ops) {
-  if (session_.busy() && n_tokens_ > session_.engine().plan().batch.n_batch) {
+  if (session_.busy() && n_tokens_ > session_.context().plan.batch.n_batch) {
     session_.cancel();  // the budget has shrunk: repeat with fewer texts
     if (!begin_pass().ok()) return session::Step::kFailed;
   }
@@ -121,11 +122,11 @@ void Embedder::finish_results() {
   n_results_ = by_token ? n_tokens_ : part_ ? (text_ends ? 1 : 0) : n_texts_;
   inside_ = text_ends ? 0 : inside_ + n_tokens_;
   text_ += part_ ? (text_ends ? 1 : 0) : n_texts_;
-  const kernels::Table& table = session_.engine().table();
+  const kernels::Table& table = session_.context().table;
   for (int32_t i = 0; i < n_results_; ++i) {
     const std::span<float> row = session_.embedding(i).first(static_cast<size_t>(width_));
     if (pooling_ == Pooling::kRank) {
-      if (session_.engine().program().rank_softmax) table.softmax(row.data(), width_, row.data());
+      if (session_.context().program.rank_softmax) table.softmax(row.data(), width_, row.data());
       continue;
     }
     if (!options_.normalize) continue;

@@ -16,16 +16,16 @@ constexpr double kLatePasses = 16;  // passes over which that cost is spread
 }  // namespace
 
 void DraftModel::start(session::Session& target, size_t most) {
-  start_with(target, session_.engine().draft_state(), most);
+  start_with(target, session_.context().draft_state, most);
   forget();
-  text_.reserve(static_cast<size_t>(target.engine().plan().context.n_ctx) + 1);
+  text_.reserve(static_cast<size_t>(target.context().plan.context.n_ctx) + 1);
   skipped_ = 0;
   given_up_ = false;
 }
 
 void DraftModel::end() {
   cancel();
-  if (target_ != nullptr) session_.engine().draft_state() = known_;
+  if (target_ != nullptr) session_.context().draft_state = known_;
   target_ = nullptr;
 }
 
@@ -45,14 +45,14 @@ size_t DraftModel::take_text(std::span<const Token> upcoming) {
 
 // Estimates the cost of the next draft tokens and of the tokens that must be read before them.
 void DraftModel::weigh(std::span<const Token> upcoming) {
-  session::Engine &engine = session_.engine(), &target = target_->engine();
-  const draft::BatchLatency& costs = engine.costs();
-  const auto weights = [](const session::Engine& e) {
-    return static_cast<double>(e.plan().weights.total_bytes);
+  const session::SessionContext &own = session_.context(), &target = target_->context();
+  const draft::BatchLatency& costs = own.costs;
+  const auto weights = [](const session::SessionContext& of) {
+    return static_cast<double>(of.plan.weights.total_bytes);
   };
   // Until it is measured, assume the target's speed per byte of weights.
-  const double pass = target.costs().estimate(1);
-  const double expected = pass * weights(engine) / weights(target);
+  const double pass = target.costs.estimate(1);
+  const double expected = pass * weights(own) / weights(target);
   const double unit = costs.measured() ? 1 : expected;
   constexpr size_t kMax = draft::kMaxPass;
   const auto cost = [&](size_t n) {
@@ -62,8 +62,7 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
   size_t missing = take_text(upcoming);
   const size_t tail =
       std::max(kMinTail, static_cast<size_t>(kTailPasses * pass / cost(kMax) * kMax));
-  const size_t room = static_cast<size_t>(engine.plan().context.n_ctx),
-               size = text_.size() + skipped_;
+  const size_t room = static_cast<size_t>(own.plan.context.n_ctx), size = text_.size() + skipped_;
   if (missing > tail || text_.size() + max_ > room) {
     const size_t most = room - std::min(room, kBeginning + max_ + upcoming.size());
     const size_t kept = upcoming.size() + kBeginning + std::min(tail, most / 2);

@@ -16,18 +16,18 @@ size_t known_tokens(std::span<const Token> tokens, const Known& known) {
 }  // namespace
 
 Drafter::Drafter(session::Session& target, const Drafts& options)
-    : target_(target), options_(options), trust_(target.engine().draft_state().trust) {
+    : target_(target), options_(options), trust_(target.context().draft_state.trust) {
   trust_.settle();
 }
 
 // Keeps the acceptance statistics for the next generation.
 Drafter::~Drafter() {
-  target_.engine().draft_state().trust = trust_;
+  target_.context().draft_state.trust = trust_;
   if (options_.model != nullptr) options_.model->end();
 }
 
 Status Drafter::start(std::span<const Token> prompt) {
-  const session::MemoryPlan& plan = target_.engine().plan();
+  const session::MemoryPlan& plan = target_.context().plan;
   if (plan.batch.draft_max == 0 && plan.context.n_ctx > 2) {
     return error(Code::kBudgetTooSmall,
                  "no memory for draft tokens: set the draft option when loading");
@@ -65,10 +65,10 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
   by_model_ = false;
   const draft::Setting setting{.upcoming = static_cast<int32_t>(upcoming.size()),
                                .beside = target_.sharing() - 1,
-                               .redone = target_.engine().plan().kv.shape.recurrent()};
+                               .redone = target_.context().plan.kv.shape.recurrent()};
   if (options_.source != nullptr) {
     take_from_source(room);
-  } else if (target_.engine().costs().known(1) || setting.beside > 0) {
+  } else if (target_.context().costs.known(1) || setting.beside > 0) {
     draft::Choice best;
     if (options_.ngram) best = draft_by_ngram(room, setting);
     if (options_.model != nullptr && room > 0) {
@@ -95,7 +95,7 @@ draft::Choice Drafter::draft_by_ngram(size_t most, const draft::Setting& setting
     chance_[i] = trust_.chance(draft::AcceptanceStats::of_match(match_ + static_cast<int32_t>(i)));
   }
   const draft::Choice best =
-      draft::best_length(target_.engine().costs(), {chance_.data(), std::min(n_, most)}, setting);
+      draft::best_length(target_.context().costs, {chance_.data(), std::min(n_, most)}, setting);
   checked_ = static_cast<size_t>(best.length);
   return best;
 }

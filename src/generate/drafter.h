@@ -83,7 +83,7 @@ class Drafter {
  private:
   // Whether the token is in the target's vocabulary.
   [[nodiscard]] bool known(Token token) const {
-    return token >= 0 && token < target_.engine().program().hp.n_vocab;
+    return token >= 0 && token < target_.context().program.hp.n_vocab;
   }
   [[nodiscard]] std::span<const Token> all_drafts() const {
     return by_model_ ? options_.model->draft_tokens() : std::span<const Token>(tokens_.data(), n_);

@@ -94,17 +94,17 @@ struct Generation::Impl {
 
   Impl(session::Session& s, const Options& o, bool sees)
       : session(s),
-        tokenizer(s.engine().tokenizer()),
+        tokenizer(s.context().tokenizer),
         options(o),
-        sampler(o.sampling, s.engine().program().hp.n_vocab),
+        sampler(o.sampling, s.context().program.hp.n_vocab),
         decoder(tokenizer),
         filter(options.stop) {
     // Encoder-decoder models have no memory planned for draft tokens, so they decode without.
     // A model that drafts cannot read pictures, and a recurrent state could rewind to before one.
     Drafts drafts = o.drafts;
     if (sees) drafts.model = nullptr;
-    const bool rewinds = !sees || !s.engine().plan().kv.shape.recurrent();
-    if (drafts.any() && rewinds && s.engine().program().decoder == 0) drafter.emplace(s, drafts);
+    const bool rewinds = !sees || !s.context().plan.kv.shape.recurrent();
+    if (drafts.any() && rewinds && s.context().program.decoder == 0) drafter.emplace(s, drafts);
   }
   ~Impl() { cancel(); }
   Impl(const Impl&) = delete;
@@ -169,7 +169,7 @@ struct Generation::Impl {
 Status Generation::Impl::constrain() {
   if (!options.constraint) return {};
   const Constraint& wanted = *options.constraint;
-  const Result<const grammar::Vocabulary*> vocabulary = session.engine().vocabulary();
+  const Result<const grammar::Vocabulary*> vocabulary = session.context().vocabulary.get();
   if (!vocabulary.ok()) return vocabulary.status();
   auto compiled = grammar::compile(wanted.kind, wanted.text, *vocabulary, wanted.options);
   if (!compiled.ok()) return compiled.status();
@@ -180,7 +180,7 @@ Status Generation::Impl::constrain() {
 }
 
 Status Generation::Impl::start(std::span<const Token> prompt) {
-  const model::Program& program = session.engine().program();
+  const model::Program& program = session.context().program;
   std::vector<Token> framed;
   if (program.decoder > 0) prompt = framed = as_source(prompt, program.hp.encoder.decoder_start);
   Result<int32_t> kept = session.sync(prompt);
@@ -190,7 +190,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
     SLUICE_RETURN_IF_ERROR(session.begin(prompt));
     kept = 0;
   }
-  upcoming.reserve(static_cast<size_t>(session.engine().plan().batch.draft_batch));
+  upcoming.reserve(static_cast<size_t>(session.context().plan.batch.draft_batch));
   counts.prompt = static_cast<int32_t>(prompt.size());
   counts.cached = *kept;
   state = State::kPass;
@@ -198,7 +198,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
 }
 
 Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
-  const int32_t n_ctx = session.engine().plan().context.n_ctx;
+  const int32_t n_ctx = session.context().plan.context.n_ctx;
   if (prompt.size() > static_cast<size_t>(n_ctx)) {
     return session::prompt_too_long(prompt.size(), n_ctx);
   }
@@ -208,7 +208,7 @@ Status Generation::Impl::start_with_media(std::span<const Token> prompt) {
   if (!options.reuse_prefix) session.clear();
   counts.cached = session.keep(prompt);
   counts.prompt = static_cast<int32_t>(prompt.size());
-  upcoming.reserve(static_cast<size_t>(session.engine().plan().batch.draft_batch));
+  upcoming.reserve(static_cast<size_t>(session.context().plan.batch.draft_batch));
   parts.assign(prompt.begin(), prompt.end());
   state = State::kPass;
   return begin_part();
@@ -308,7 +308,7 @@ bool Generation::Impl::jump_forward(double now, std::vector<Token>* tokens) {
   Result<std::vector<Token>> ids = tokenizer.try_encode(
       text, {.add_special = false, .parse_special = false, .continuation = true});
   if (!ids.ok() || ids->empty()) return false;
-  const int64_t room = session.engine().plan().context.n_ctx - length - 2;
+  const int64_t room = session.context().plan.context.n_ctx - length - 2;
   ids->pop_back();
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || stops_at(id) || !matcher->advance(id)) {
@@ -362,7 +362,7 @@ Step Generation::Impl::go_on() {
   (queued > 0 ? counts.passes : counts.accepted) += static_cast<int32_t>(known);
   if (known == upcoming.size()) return Step::kProgress;
   upcoming.erase(upcoming.begin(), upcoming.begin() + static_cast<std::ptrdiff_t>(known));
-  const session::MemoryPlan& plan = session.engine().plan();
+  const session::MemoryPlan& plan = session.context().plan;
   const int64_t room = plan.context.n_ctx - length - static_cast<int64_t>(upcoming.size());
   if (room < 0) return end(Finish::kContext);
   if (static_cast<size_t>(length) < held.size()) {  // `held` is valid until a pass begins
@@ -374,7 +374,8 @@ Step Generation::Impl::go_on() {
   int64_t most =
       std::min<int64_t>(room, plan.batch.draft_batch - static_cast<int64_t>(upcoming.size()));
   most = std::min<int64_t>(most, session.rows_share() - 1);
-  most = std::min(most, session.tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
+  most = std::min(
+      most, session.sequence().tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;
@@ -540,13 +541,13 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
                                                       std::span<const Token> prompt,
                                                       const Options& options) {
   SLUICE_RETURN_IF_ERROR(validate(options));
-  const model::HParams& hp = session.engine().program().hp;
+  const model::HParams& hp = session.context().program.hp;
   if (!hp.attention.causal) {
     return error(Code::kInvalidArgument,
                  "a \"%s\" model has bidirectional attention: it cannot generate text",
                  hp.arch.c_str());
   }
-  const int64_t n_vocab = session.engine().program().hp.n_vocab;
+  const int64_t n_vocab = session.context().program.hp.n_vocab;
   SLUICE_RETURN_IF_ERROR(sample::validate(options.sampling, n_vocab));
   for (const Token token : options.stop_tokens) {
     if (token >= 0 && token < n_vocab) continue;

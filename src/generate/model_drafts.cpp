@@ -19,7 +19,7 @@ void ModelDrafts::start_with(session::Session& target, const draft::DraftState& 
 }
 
 bool ModelDrafts::pays(int32_t said, double rate) {
-  const draft::Choice choice = known_.attempts.plan(target_->engine().costs(), known_.trust,
+  const draft::Choice choice = known_.attempts.plan(target_->context().costs, known_.trust,
                                                     {chance_.data(), max_}, setting_, said);
   return choice.length > 0 && choice.rate > rate;
 }
@@ -27,7 +27,7 @@ bool ModelDrafts::pays(int32_t said, double rate) {
 // The best number of draft tokens to check, of the first n in chance_.
 size_t ModelDrafts::wanted(size_t n) const {
   return static_cast<size_t>(
-      draft::best_length(target_->engine().costs(), {chance_.data(), n}, setting_).length);
+      draft::best_length(target_->context().costs, {chance_.data(), n}, setting_).length);
 }
 
 void ModelDrafts::take_draft() {
@@ -35,7 +35,7 @@ void ModelDrafts::take_draft() {
   computing_ = false;
   const auto best = sample::top_logprobs(logits(), 1, 0);
   const Token token = best[0].token;
-  if (token < 0 || token >= target_->engine().program().hp.n_vocab) return;
+  if (token < 0 || token >= target_->context().program.hp.n_vocab) return;
   tokens_[n_] = token;
   level_[n_] =
       draft::AcceptanceStats::of_probability(std::exp(static_cast<double>(best[0].logprob)));

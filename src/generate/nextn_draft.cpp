@@ -21,10 +21,10 @@ void NextnDraft::end() {
 // Until it is measured, assume the model's speed per byte of weights. Hidden states beside the last
 // one cost a few more rows of the same weights.
 void NextnDraft::weigh(int32_t missing) {
-  session::Engine& engine = target_->engine();
+  const session::SessionContext& target = target_->context();
   const draft::BatchLatency& costs = head_.costs();
-  const double expected = engine.costs().estimate(1) * static_cast<double>(head_.weights()) /
-                          static_cast<double>(engine.plan().weights.total_bytes);
+  const double expected = target.costs.estimate(1) * static_cast<double>(head_.weights()) /
+                          static_cast<double>(target.plan.weights.total_bytes);
   const double unit = costs.measured() ? 1 : expected;
   const auto cost = [&](int32_t n) { return unit * costs.estimate(std::min(n, draft::kMaxPass)); };
   const double single = costs.known(1) ? cost(1) : std::min(cost(1), expected);

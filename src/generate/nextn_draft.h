@@ -9,8 +9,8 @@ namespace sluice::generate {
 
 class NextnDraft final : public ModelDrafts {
  public:
-  // The engine must have been opened with EngineOptions::nextn and must outlive this.
-  explicit NextnDraft(session::Engine& engine) : head_(*engine.nextn()) {}
+  // The head must outlive this.
+  explicit NextnDraft(session::NextnHead& head) : head_(head) {}
   ~NextnDraft() override { head_.end(this); }
   NextnDraft(const NextnDraft&) = delete;
   NextnDraft& operator=(const NextnDraft&) = delete;

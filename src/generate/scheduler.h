@@ -14,7 +14,7 @@ namespace sluice::generate {
 class Scheduler {
  public:
   // The engine must outlive this. Sessions must be removed before this is destroyed.
-  explicit Scheduler(session::Engine& engine) : batcher_(engine) {}
+  explicit Scheduler(const session::SessionContext& context) : batcher_(context) {}
 
   // Adds a session whose forward passes are batched with those of others. Errors: Batcher::add's.
   [[nodiscard]] Status add(session::Session& session) { return batcher_.add(session); }

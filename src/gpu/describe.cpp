@@ -174,8 +174,8 @@ int32_t embedding_of(const Program& p) {
 }  // namespace
 
 std::string GpuExecutor::describe() const {
-  const Program& p = engine_.program();
-  const session::MemoryPlan& plan = engine_.plan();
+  const Program& p = cx_.program;
+  const session::MemoryPlan& plan = cx_.plan;
   Json ropes = Json::array();
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     ropes.push_back({{"nRot", p.ropes[i].hp.n_rot}, {"neox", p.ropes[i].hp.neox}});

@@ -7,25 +7,25 @@ namespace sluice::gpu {
 
 using session::Step;
 
-GpuExecutor::GpuExecutor(session::Engine& engine)
-    : engine_(engine), cpu_(engine.context()), feed_(engine.context()) {
-  vectors_.resize(engine.program().vecs.size());
-  rows_.resize(4 * engine.plan().kv.shape.layers.size());
+GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Replanner& replanner)
+    : cx_(context), replanner_(replanner), cpu_(context), feed_(context) {
+  vectors_.resize(cx_.program.vecs.size());
+  rows_.resize(4 * cx_.plan.kv.shape.layers.size());
   pass_.vectors = address(vectors_.data());
   pass_.rows = address(rows_.data());
-  ropes_.resize(engine_.program().ropes.size());
+  ropes_.resize(cx_.program.ropes.size());
   pass_.ropes = address(ropes_.data());
 }
 
 // Whether a batch can run on the GPU. The GPU supports only an f16 KV cache without eviction, and
 // the weights of the file without adapters.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
-  const session::MemoryPlan& plan = engine_.plan();
+  const session::MemoryPlan& plan = cx_.plan;
   uint32_t left = 0;
   if (spec.embed || spec.encode || !spec.ends.empty() || spec.media.rows != nullptr) {
     left |= GpuPass::kTexts;
   }
-  if (engine_.adapters().sum() != 0) left |= GpuPass::kAdapters;
+  if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
          spec.parts.empty() && !watched_ && plan.kv.types.f16() && !plan.kv.layout.evicts();
@@ -34,7 +34,7 @@ bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
 // Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.
 int32_t GpuExecutor::max_queue() const {
   if (pass_.lost != 0 || pass_.cut != 0 || pass_.least > 1) return 0;
-  return std::min(static_cast<int32_t>(pass_.max_queue), engine_.plan().batch.n_batch);
+  return std::min(static_cast<int32_t>(pass_.max_queue), cx_.plan.batch.n_batch);
 }
 
 // Makes a queue a batch of its first token, for a step whose token the caller chooses.
@@ -65,12 +65,12 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
 
 // Loads all small tensors once per memory plan. They are few and do not move within a plan.
 bool GpuExecutor::vectors_ready() {
-  if (replans_ != engine_.replans()) std::fill(vectors_.begin(), vectors_.end(), nullptr);
-  replans_ = engine_.replans();
+  if (replans_ != cx_.weights.replans()) std::fill(vectors_.begin(), vectors_.end(), nullptr);
+  replans_ = cx_.weights.replans();
   for (size_t i = 0; i < vectors_.size(); ++i) {
     if (vectors_[i] != nullptr) continue;
     if (!feed_.need_vec(static_cast<int32_t>(i))) return false;
-    vectors_[i] = engine_.weights().vec(static_cast<int32_t>(i));
+    vectors_[i] = cx_.weights.vec(static_cast<int32_t>(i));
     if (vectors_[i] == nullptr) return false;
   }
   return true;
@@ -87,7 +87,7 @@ void GpuExecutor::hand_over() {
     rows_[4 * i + 2] = held_of_->state_before(layer);
     rows_[4 * i + 3] = held_of_->state_after(layer);
   }
-  const session::ComputeBuffer& working = engine_.working();
+  const session::ComputeBuffer& working = cx_.working;
   for (size_t i = 0; i < ropes_.size(); ++i) ropes_[i] = working.rope_table(i);
   pass_.x = address(working.buffer(model::Buf::kX));
   pass_.logits = address(working.buffer(model::Buf::kLogits));
@@ -111,7 +111,7 @@ void GpuExecutor::hand_over() {
   }
   pass_.state = GpuPass::kWanted;
   where_ = Where::kGpu;
-  engine_.context().times.enter(session::TimePart::kGpu);
+  cx_.times.enter(session::TimePart::kGpu);
 }
 
 // Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights
@@ -128,11 +128,11 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
 // After the GPU device is lost, moves its layers to the CPU within the same budget. False while
 // reads are under way, because the plan moves their memory.
 bool GpuExecutor::take_layers_back() {
-  residency::Residency& residency = engine_.residency();
+  residency::Residency& residency = cx_.weights.residency();
   residency.collect();
   if (residency.under_way() > 0) return false;
-  engine_.weights().pack_loaded();
-  if (engine_.offload_layers(0).ok()) pass_.cut = 0;
+  cx_.weights.pack_loaded();
+  if (replanner_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;
   return true;
 }
@@ -152,8 +152,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     }
     if (cpu_.at() == 0) return Step::kProgress;
     if (!vectors_ready()) {
-      return engine_.weights().poll() || engine_.weights().help_reading() ? Step::kProgress
-                                                                          : Step::kBlocked;
+      return cx_.weights.poll() || cx_.weights.help_reading() ? Step::kProgress : Step::kBlocked;
     }
     cpu_.abandon();
     hand_over();

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "session/cpu_executor.h"
-#include "session/engine.h"
+#include "session/replanner.h"
 
 namespace sluice::gpu {
 
@@ -58,7 +58,7 @@ struct GpuPass {
 
 class GpuExecutor final : public session::Executor {
  public:
-  explicit GpuExecutor(session::Engine& engine);
+  GpuExecutor(const session::ExecutionContext& context, session::Replanner& replanner);
 
   // The program, the plan and addresses that web/gpu needs, as JSON.
   [[nodiscard]] std::string describe() const;
@@ -89,7 +89,8 @@ class GpuExecutor final : public session::Executor {
   [[nodiscard]] bool take_layers_back();
   void hand_over();
 
-  session::Engine& engine_;
+  const session::ExecutionContext& cx_;
+  session::Replanner& replanner_;
   session::CpuExecutor cpu_;
   session::WeightStream feed_;
   GpuPass pass_;
@@ -101,7 +102,7 @@ class GpuExecutor final : public session::Executor {
   session::Sequence* held_of_ = nullptr;
   uint32_t restores_ = 0;
   int32_t kept_at_ = -1;
-  // Engine::replans() when vectors_ was filled.
+  // Weights::replans() when vectors_ was filled.
   uint32_t replans_ = 0;
   std::vector<const float*> vectors_;
   std::vector<const void*> rows_, ropes_;

@@ -35,7 +35,7 @@ class Reader {
         session_(session),
         program_(model.engine().program()),
         cuts_(program_),
-        width_(static_cast<size_t>(model.engine().width(model::Buf::kX))),
+        width_(static_cast<size_t>(model.engine().context().width(model::Buf::kX))),
         rows_(static_cast<size_t>(std::min(model.engine().plan().batch.logits_rows,
                                            model.engine().plan().batch.n_batch))),
         moments_(header),
@@ -117,8 +117,9 @@ class Reader {
   // Runs a part of the model. `counts`: the matrix inputs go into the importance matrix.
   [[nodiscard]] Status run(const Window& w, const session::PartialForward& part, bool counts) {
     const bool watched = counts && how_.moments;
-    session_.watch_products(watched ? session::ProductWatch{ImatrixCollector::see, &moments_}
-                                    : session::ProductWatch{});
+    session_.context().executor->watch_products(
+        watched ? session::ProductWatch{ImatrixCollector::see, &moments_}
+                : session::ProductWatch{});
     return run_part(model_, session_, w.tokens, part);
   }
   void worked(double work) {
@@ -344,7 +345,8 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   if (!model.ok()) return model.status();
   const std::vector<Token> tokens = (*model)->engine().tokenizer().encode(how.text, {false, false});
   if (tokens.empty()) return error(Code::kPromptEmpty, "the calibration text has no tokens");
-  Result<std::unique_ptr<session::Session>> session = session::Session::create((*model)->engine());
+  Result<std::unique_ptr<session::Session>> session =
+      session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   Result<std::vector<uint8_t>> may = approximate::exit_layers(*program);
   Reader reader(how, described->header, **model, **session,

@@ -24,7 +24,7 @@ class TextWriter {
       : model_(model),
         wanted_(wanted),
         vocabulary_(model.engine().tokenizer()),
-        batcher_(model.engine()) {}
+        batcher_(model.engine().context()) {}
 
   [[nodiscard]] Status start(int32_t beside) {
     sample::Params params;
@@ -33,7 +33,8 @@ class TextWriter {
     params.top_p = 1;
     params.min_p = 0;
     for (int32_t i = 0; i < beside; ++i) {
-      Result<std::unique_ptr<session::Session>> session = session::Session::create(model_.engine());
+      Result<std::unique_ptr<session::Session>> session =
+          session::Session::create(model_.engine().context());
       if (!session.ok()) return session.status();
       params.seed = static_cast<uint64_t>(i);
       Line& line =
@@ -127,7 +128,7 @@ Result<Texts> write_own_text(native::ModelHeader header, const session::EngineOp
   engine.parallel = wanted.beside;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), engine);
   if (!model.ok()) return model.status();
-  const bool together = session::Batcher::takes((*model)->engine());
+  const bool together = session::Batcher::takes((*model)->engine().context());
   TextWriter writer(**model, wanted);
   SLUICE_RETURN_IF_ERROR(writer.start(
       together ? std::min(wanted.beside, (*model)->engine().plan().sessions.parallel) : 1));

@@ -113,7 +113,7 @@ Result<Scored> score_text(LogLikelihood scoring) {
                  "cannot score text with this model: its attention is bidirectional, so each "
                  "position sees what follows it");
   }
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   const std::vector<session::Token> tokens =
       (*model)->engine().tokenizer().encode(scoring.text, {false, !scoring.no_parse_special});

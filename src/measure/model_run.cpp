@@ -32,7 +32,7 @@ Result<std::unique_ptr<ModelRun>> ModelRun::open(const std::string& source,
                  "compared; \"%s\" is not one",
                  program.hp.arch.c_str());
   }
-  auto session = session::Session::create(out->model_->engine());
+  auto session = session::Session::create(out->model_->engine().context());
   if (!session.ok()) return session.status();
   out->session_ = std::move(*session);
   return out;

@@ -80,7 +80,8 @@ Result<TrialModel> open_trial(const native::ModelHeader& model, const convert::S
   Result<std::unique_ptr<native::Model>> opened = native::Model::open(std::move(header), options);
   if (!opened.ok()) return opened.status();
   out.model = std::move(*opened);
-  Result<std::unique_ptr<session::Session>> session = session::Session::create(out.model->engine());
+  Result<std::unique_ptr<session::Session>> session =
+      session::Session::create(out.model->engine().context());
   if (!session.ok()) return session.status();
   out.session = std::move(*session);
   return out;

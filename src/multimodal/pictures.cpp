@@ -86,7 +86,7 @@ Result<std::unique_ptr<vision::Encoder>> Pictures::open_encoder(ThreadPool* pool
 Result<uint64_t> Pictures::bytes_for(uint32_t width, uint32_t height) const {
   const Result<media::PicturePlan> picture = plan(width, height);
   if (!picture.ok()) return picture.status();
-  const auto encoder = open_encoder(&engine_->pool());
+  const auto encoder = open_encoder(&text_->pool);
   if (!encoder.ok()) return encoder.status();
   uint64_t encoding = 0, held = 0;
   for (const media::EncoderInput& input : picture->inputs) {
@@ -105,16 +105,16 @@ uint64_t Pictures::held() const {
 }
 
 Status Pictures::lend(uint64_t bytes) {
-  if (engine_->plan().budget.bytes == 0) return {};
-  engine_->residency().collect();
-  const Status status = engine_->lend(bytes);
+  if (text_->plan.budget.bytes == 0) return {};
+  text_->weights.residency().collect();
+  const Status status = replanner_->lend(bytes);
   if (status.ok()) return status;
   return error(status.code(), "reading a picture: %s", status.message().c_str());
 }
 
 // A quarter of the model's budget, or as little as works.
 Result<uint64_t> Pictures::borrow(uint64_t held, uint64_t least, uint64_t most) {
-  const uint64_t budget = engine_->plan().budget.bytes;
+  const uint64_t budget = text_->plan.budget.bytes;
   if (budget == 0) return uint64_t{0};
   const uint64_t modest = std::clamp(budget / 4, least, most);
   if (lend(held + modest).ok()) return modest;
@@ -156,7 +156,7 @@ Status Pictures::add(media::Image image) {
 Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
                                             const tokenizer::EncodeOptions& options) {
   Result<std::vector<media::Chunk>> chunks =
-      media::layout(prompt, projector_, plans_, engine_->tokenizer(), model_, options);
+      media::layout(prompt, projector_, plans_, text_->tokenizer, model_, options);
   if (!chunks.ok()) return chunks.status();
   std::vector<size_t> first(plans_.size());  // input of each picture
   for (size_t i = 1; i < plans_.size(); ++i) first[i] = first[i - 1] + plans_[i - 1].inputs.size();
@@ -186,7 +186,7 @@ Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
   status_ = {};
   next_ = next_needed(0);
   if (!encoding()) return {};
-  auto encoder = open_encoder(&engine_->pool());
+  auto encoder = open_encoder(&text_->pool);
   if (!encoder.ok()) return encoder.status();
   uint64_t least = 0, most = 0, row_bytes = 0;
   for (size_t i = next_; i < inputs_.size(); i = next_needed(i + 1)) {

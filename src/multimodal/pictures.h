@@ -19,7 +19,7 @@
 #include "media/decode.h"
 #include "media/plan.h"
 #include "media/prompt.h"
-#include "session/engine.h"
+#include "session/replanner.h"
 #include "vision/encoder.h"
 
 namespace sluice::multimodal {
@@ -44,8 +44,11 @@ class Pictures {
   // What the options need to be so that the model can compute pictures. Errors:
   // media::max_input_tokens'.
   [[nodiscard]] Status adapt(session::EngineOptions* options) const;
-  // `engine` must outlive this object.
-  void attach(session::Engine& engine) { engine_ = &engine; }
+  // Of the text model, which must outlive this object.
+  void attach(const session::SessionContext& model, session::Replanner& replanner) {
+    text_ = &model;
+    replanner_ = &replanner;
+  }
 
   [[nodiscard]] const media::Projector& projector() const { return projector_; }
   // What a picture becomes, before a pixel is read. Errors: media::plan_image's.
@@ -57,7 +60,7 @@ class Pictures {
   [[nodiscard]] Result<uint64_t> bytes_for(uint32_t width, uint32_t height) const;
 
   // Borrows the memory that a picture of this size takes until add() returns, and before that its
-  // decoding. Errors: plan()'s, Engine::lend's.
+  // decoding. Errors: plan()'s, Replanner::lend's.
   [[nodiscard]] Status make_room(uint32_t width, uint32_t height, uint64_t decode_bytes = 0);
   // Preprocesses the next picture of the prompt; its own pixels are then released. Errors:
   // plan()'s, media::preprocess'.
@@ -73,13 +76,14 @@ class Pictures {
                                                   const tokenizer::EncodeOptions& options);
 
   // Rewinds the session to what it holds of the prompt (to nothing, without `reuse_prefix`), and
-  // begins encoding the pictures behind that, unless they are encoded. Errors: Engine::lend's,
+  // begins encoding the pictures behind that, unless they are encoded. Errors: Replanner::lend's,
   // Encoder::begin's.
   [[nodiscard]] Status begin(session::Session& session, std::span<const Token> prompt,
                              bool reuse_prefix);
   [[nodiscard]] vision::Step step();
   [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
-  // Frees the encoder after kDone and gives its memory back to the model. Errors: Engine::lend's.
+  // Frees the encoder after kDone and gives its memory back to the model. Errors:
+  // Replanner::lend's.
   [[nodiscard]] Status close_encoder();
   [[nodiscard]] bool encoding() const { return next_ < inputs_.size(); }
   // Whether all pictures of the prompt are among its first `kept` tokens.
@@ -93,7 +97,7 @@ class Pictures {
   // For Options::media, valid until end().
   [[nodiscard]] std::span<const generate::Media> media() const { return media_; }
   // Forgets the prompt's pictures. An encoder with pending reads must not end. Errors:
-  // Engine::lend's.
+  // Replanner::lend's.
   [[nodiscard]] Status end();
 
  private:
@@ -120,7 +124,8 @@ class Pictures {
   [[nodiscard]] size_t next_needed(size_t i) const;
 
   const gguf::Header* header_ = nullptr;
-  session::Engine* engine_ = nullptr;
+  const session::SessionContext* text_ = nullptr;
+  session::Replanner* replanner_ = nullptr;
   media::Projector projector_;
   media::TokenLimits limits_;
   media::TextModel model_;

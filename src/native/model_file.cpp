@@ -503,14 +503,14 @@ Status Model::end_reads() {
 
 Status Model::set_memory_budget(uint64_t budget) {
   SLUICE_RETURN_IF_ERROR(end_reads());
-  return replanned(engine_->set_memory_budget(budget));
+  return replanned(engine_->replanner().set_memory_budget(budget));
 }
 
 Status Model::set_adapters(std::span<const AdapterChoice> choices, const io::OpenOptions& options) {
   Result<AdapterFiles> files = AdapterFiles::open(choices, options);
   if (!files.ok()) return files.status();
   SLUICE_RETURN_IF_ERROR(end_reads());
-  return replanned(engine_->set_adapters(files->sources()));
+  return replanned(engine_->replanner().set_adapters(files->sources()));
 }
 
 // If the old plan's memory could not be allocated again either, the model can no longer be used.

@@ -19,6 +19,7 @@
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
 #include "open/opener.h"
+#include "session/engine.h"
 #include "session/session.h"
 
 namespace sluice::native {
@@ -89,10 +90,10 @@ class Model final : private session::RangeReader {
   // sources.
   [[nodiscard]] Status end_reads();
   // Changes the budget between two calls of run(); sessions are kept. Errors:
-  // Engine::set_memory_budget's, those of the sources.
+  // Replanner::set_memory_budget's, those of the sources.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
   // Replaces the adapters between two calls of run(). Errors: AdapterFiles::open's,
-  // Engine::set_adapters', those of the sources.
+  // Replanner::set_adapters', those of the sources.
   [[nodiscard]] Status set_adapters(std::span<const AdapterChoice> choices,
                                     const io::OpenOptions& options = {});
 

@@ -24,7 +24,7 @@ Status PictureFile::adapt(session::EngineOptions* options) const {
 
 void PictureFile::attach(Model& model) {
   model_ = &model;
-  pictures_->attach(model.engine());
+  pictures_->attach(model.engine().context(), model.engine().replanner());
 }
 
 Status PictureFile::add_file(media::Bytes file, const media::DecodeOptions& options) {

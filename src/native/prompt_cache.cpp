@@ -185,13 +185,13 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t max
   return PromptCache(directory, max_bytes);
 }
 
-void PromptCache::visit(const session::Engine& engine, const Visit& visit) const {
+void PromptCache::visit(const session::SessionContext& context, const Visit& visit) const {
   std::vector<Token> tokens;
   for (const Stored& file : stored(directory_)) {
     Header header;
     if (!read_head(open_file(file.path), file.bytes, &header, &tokens)) {
       forget(file.path);
-    } else if (engine.fingerprint().difference(header.fingerprint) == nullptr) {
+    } else if (context.fingerprint().difference(header.fingerprint) == nullptr) {
       visit(platform::to_utf8(file.path), tokens);
     }
   }
@@ -229,8 +229,8 @@ Status PromptCache::load(const std::string& path, session::Session& session) con
 Result<int32_t> PromptCache::restore(session::Session& session, std::span<const Token> tokens) {
   std::string best;
   int32_t most = shared(session.tokens(), tokens) + kMinReuse - 1;
-  const auto room = static_cast<size_t>(session.engine().plan().context.n_ctx);
-  visit(session.engine(), [&](const std::string& path, std::span<const Token> held) {
+  const auto room = static_cast<size_t>(session.context().plan.context.n_ctx);
+  visit(session.context(), [&](const std::string& path, std::span<const Token> held) {
     const int32_t n = shared(held, tokens);
     if (n <= most || held.size() > room) return;
     most = n;
@@ -261,18 +261,18 @@ Status PromptCache::save(const session::Session& session) {
   if (tokens.size() < static_cast<size_t>(kMinReuse)) return {};
   Header header;
   header.n_tokens = static_cast<uint32_t>(tokens.size());
-  header.fingerprint = session.engine().fingerprint();
+  header.fingerprint = session.context().fingerprint();
   header.state_bytes = session.state_bytes();
   header.sum = sum_of(header, tokens);
   const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;
   if (bytes > max_bytes_) return {};
   std::vector<std::string> replaced;
   bool held = false;
-  visit(session.engine(), [&](const std::string& path, std::span<const Token> other) {
+  visit(session.context(), [&](const std::string& path, std::span<const Token> other) {
     const size_t n = static_cast<size_t>(shared(other, tokens));
     held |= n == tokens.size();
     // A recurrent state cannot be rewound to an arbitrary prefix, so shorter entries stay useful.
-    const bool within = n == other.size() && !session.engine().plan().kv.shape.recurrent();
+    const bool within = n == other.size() && !session.context().plan.kv.shape.recurrent();
     if (within && n < tokens.size()) replaced.push_back(path);
   });
   if (held) return {};

@@ -45,7 +45,7 @@ class PromptCache {
       : directory_(std::move(directory)), max_bytes_(max_bytes) {}
   // Visits the entries of this model with the same adapters and KV cache type. Reads one at a time,
   // because all of them together could exceed the budget.
-  void visit(const session::Engine& engine, const Visit& visit) const;
+  void visit(const session::SessionContext& context, const Visit& visit) const;
   [[nodiscard]] Status load(const std::string& path, session::Session& session) const;
   void evict(uint64_t room) const;
 

@@ -45,16 +45,16 @@ int32_t Conversation::shared_prefix(std::span<const Token> tokens) const {
   return most;
 }
 
-SessionSwap::SessionSwap(session::Engine& engine, std::string directory)
-    : engine_(engine), directory_(std::move(directory)) {
+SessionSwap::SessionSwap(const session::SessionContext& context, std::string directory)
+    : context_(context), directory_(std::move(directory)) {
   if (swaps()) piece_.resize(kSwapPiece);
   all_.reserve(swaps() ? kMaxConversations : 0);
 }
 
-Result<std::unique_ptr<SessionSwap>> SessionSwap::open(session::Engine& engine,
+Result<std::unique_ptr<SessionSwap>> SessionSwap::open(const session::SessionContext& context,
                                                        const std::string& directory) {
   if (!directory.empty()) SLUICE_RETURN_IF_ERROR(SwapFile::check(directory));
-  return std::unique_ptr<SessionSwap>(new SessionSwap(engine, directory));
+  return std::unique_ptr<SessionSwap>(new SessionSwap(context, directory));
 }
 
 Result<std::unique_ptr<Conversation>> SessionSwap::create() {
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::create() {
   }
   std::unique_ptr<Conversation> made(new Conversation(*this));
   if (!swaps()) {
-    auto session = Session::create(engine_);
+    auto session = Session::create(context_);
     if (!session.ok()) return session.status();
     made->session_ = std::move(*session);
   }
@@ -85,7 +85,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& f
     return made;
   }
   if (to.session_ == nullptr) {  // use free memory, but swap out nothing for a copy
-    if (auto session = Session::create(engine_); session.ok()) to.session_ = std::move(*session);
+    if (auto session = Session::create(context_); session.ok()) to.session_ = std::move(*session);
   }
   if (to.session_ != nullptr) {
     SLUICE_RETURN_IF_ERROR(to.session_->fork_from(*from.session_));
@@ -124,12 +124,12 @@ Status SessionSwap::swap_to(Conversation& conversation, const Wanted& wanted) {
 
 // Creates a session, after swapping out a conversation if there is no memory for it.
 Result<std::unique_ptr<Session>> SessionSwap::make_room(const Wanted& wanted) {
-  auto session = Session::create(engine_);
+  auto session = Session::create(context_);
   if (session.ok() || !swaps()) return session;
   Conversation* const eviction = idle_longest();
   if (eviction == nullptr) return session;  // its error tells how many sessions fit
   SLUICE_RETURN_IF_ERROR(swap_to(*eviction, wanted));
-  return Session::create(engine_);
+  return Session::create(context_);
 }
 
 Status SessionSwap::load(const SwapFile& file, Session& session, const Wanted& wanted) {

@@ -63,8 +63,8 @@ class SessionSwap {
 
   // `directory` "": no swapping, and only as many conversations as fit in the plan. The directory
   // is created if it is missing. Errors: kIo naming it, if no file can be created in it.
-  [[nodiscard]] static Result<std::unique_ptr<SessionSwap>> open(session::Engine& engine,
-                                                                 const std::string& directory);
+  [[nodiscard]] static Result<std::unique_ptr<SessionSwap>> open(
+      const session::SessionContext& context, const std::string& directory);
 
   [[nodiscard]] bool swaps() const { return !directory_.empty(); }
   // Creates an empty conversation. Errors: kInvalidArgument if the maximum number exists.
@@ -93,13 +93,13 @@ class SessionSwap {
 
  private:
   friend class Conversation;
-  SessionSwap(session::Engine& engine, std::string directory);
+  SessionSwap(const session::SessionContext& context, std::string directory);
   [[nodiscard]] Conversation* idle_longest() const;
   [[nodiscard]] Result<std::unique_ptr<session::Session>> make_room(const Wanted& wanted);
   [[nodiscard]] Status swap_to(Conversation& conversation, const Wanted& wanted);
   [[nodiscard]] Status load(const SwapFile& file, session::Session& session, const Wanted& wanted);
 
-  session::Engine& engine_;
+  const session::SessionContext& context_;
   const std::string directory_;
   std::vector<uint8_t> piece_;
   std::vector<Conversation*> all_;

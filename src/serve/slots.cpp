@@ -11,15 +11,16 @@ constexpr int32_t kMinCopied = 16, kMaxBeside = 16;
 
 }  // namespace
 
-Slots::Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& metrics)
-    : engine_(engine),
+Slots::Slots(const session::SessionContext& context, generate::Scheduler& scheduler,
+             Metrics& metrics)
+    : context_(context),
       scheduler_(scheduler),
       metrics_(metrics),
-      max_taken_(static_cast<size_t>(engine.plan().sessions.parallel)),
+      max_taken_(static_cast<size_t>(context.plan.sessions.parallel)),
       conversations_(max_taken_) {}
 
 Status Slots::swap_to(const std::string& directory, size_t conversations) {
-  auto swap = native::SessionSwap::open(engine_, directory);
+  auto swap = native::SessionSwap::open(context_, directory);
   if (!swap.ok()) return swap.status();
   swap_ = std::move(*swap);
   conversations_ = std::max(conversations, max_taken_);
@@ -75,7 +76,7 @@ Result<Slots::Slot*> Slots::take(std::span<const Token> prompt, std::string_view
   const Result<session::Session*> session = enter(*slot);
   if (!session.ok()) return session.status();
   if (lost && !beside) keep(*slot);
-  if (session::Batcher::takes(engine_)) SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
+  if (session::Batcher::takes(context_)) SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
   slot->used_ = ++n_used_;
   slot->key_ = key;
   slot->taken_ = true;

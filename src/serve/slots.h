@@ -43,7 +43,7 @@ class Slots {
   };
 
   // All three must outlive this. At most the plan's `parallel` slots are taken at a time.
-  Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& metrics);
+  Slots(const session::SessionContext& context, generate::Scheduler& scheduler, Metrics& metrics);
 
   // --- before start()
   void remember(PromptCacheHooks cache_hooks) { cache_hooks_ = std::move(cache_hooks); }
@@ -80,7 +80,7 @@ class Slots {
   void forget_oldest();
   void keep(const Slot& slot) const;
 
-  session::Engine& engine_;
+  const session::SessionContext& context_;
   generate::Scheduler& scheduler_;
   Metrics& metrics_;
   PromptCacheHooks cache_hooks_;

@@ -25,8 +25,8 @@ Worker::Worker(native::Model& model, Metrics& metrics, size_t max_queued)
       metrics_(metrics),
       parallel_(static_cast<size_t>(model.engine().plan().sessions.parallel)),
       max_queued_(max_queued),
-      scheduler_(model.engine()),
-      slots_(model.engine(), scheduler_, metrics) {}
+      scheduler_(model.engine().context()),
+      slots_(model.engine().context(), scheduler_, metrics) {}
 
 Worker::~Worker() {
   stop();
@@ -282,7 +282,7 @@ bool Worker::begin_answer(Task& task) {
   options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
   std::unique_ptr<generate::NextnDraft> nextn;
   if (model_.engine().nextn() != nullptr && options.drafts.ngram) {
-    nextn = std::make_unique<generate::NextnDraft>(model_.engine());
+    nextn = std::make_unique<generate::NextnDraft>(*model_.engine().nextn());
     options.drafts.model = nextn.get();
   }
   const Status ready = sees ? see_prompt(job, slot, &options) : Status();

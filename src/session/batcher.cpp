@@ -14,8 +14,8 @@ constexpr double kPace = 3;  // a batch may take this many times as long with pr
 
 }  // namespace
 
-Batcher::Batcher(Engine& engine) : engine_(engine), beside_(kFirstBeside) {
-  const size_t n = static_cast<size_t>(engine.plan().sessions.parallel);
+Batcher::Batcher(const SessionContext& context) : cx_(context), beside_(kFirstBeside) {
+  const size_t n = static_cast<size_t>(context.plan.sessions.parallel);
   members_.reserve(n);
   taken_.reserve(n);
   parts_.reserve(n);
@@ -25,20 +25,19 @@ Batcher::~Batcher() {
   while (!members_.empty()) remove(*members_.back());
 }
 
-bool Batcher::takes(const Engine& engine) {
-  const kv::KvShape& shape = engine.plan().kv.shape;
+bool Batcher::takes(const ExecutionContext& context) {
+  const kv::KvShape& shape = context.plan.kv.shape;
   return !shape.bidirectional && !shape.answers;
 }
 
 Status Batcher::add(Session& session) {
   if (session.batcher_ == this) return {};
-  if (session.busy() || session.batcher_ != nullptr || !takes(engine_) ||
-      &session.engine() != &engine_) {
+  if (session.busy() || session.batcher_ != nullptr || !takes(cx_) || &session.cx_ != &cx_) {
     return error(Code::kInvalidArgument, "this session cannot be added to a batch now");
   }
-  if (members_.size() == static_cast<size_t>(engine_.plan().sessions.parallel)) {
+  if (members_.size() == static_cast<size_t>(cx_.plan.sessions.parallel)) {
     return error(Code::kInvalidArgument, "the engine was loaded for %d parallel sessions",
-                 engine_.plan().sessions.parallel);
+                 cx_.plan.sessions.parallel);
   }
   members_.push_back(&session);
   session.batcher_ = this;
@@ -67,12 +66,12 @@ bool Batcher::waiting() const {
 }
 
 int32_t Batcher::rows_share() const {
-  const MemoryPlan& plan = engine_.plan();
+  const MemoryPlan& plan = cx_.plan;
   return std::max(1, std::min(plan.batch.logits_rows, plan.batch.n_batch) / shared_by_);
 }
 
 bool Batcher::is_short(const Session& session) const {
-  return session.pass_end_ - session.position() <= engine_.plan().batch.draft_batch;
+  return session.pass_end_ - session.position() <= cx_.plan.batch.draft_batch;
 }
 
 // Takes the session's next tokens, at most `max_tokens`. Several rows of logits must come from one
@@ -101,14 +100,14 @@ bool Batcher::begin() {
   taken_.clear();
   tokens_ = 0;
   prompts_ = 0;
-  const MemoryPlan& plan = engine_.plan();
+  const MemoryPlan& plan = cx_.plan;
   for (Session* s : members_) {
     if (!ready(*s)) continue;
     if (s->outdated()) s->fail(adapters_changed());
-    if (s->position() == 0) s->computed_with_ = engine_.adapters().sum();
+    if (s->position() == 0) s->computed_with_ = cx_.adapters.sum();
   }
   const size_t n = members_.size();
-  const size_t max_parts = static_cast<size_t>(engine_.executor().max_parts());
+  const size_t max_parts = static_cast<size_t>(cx_.executor->max_parts());
   Room room{plan.batch.n_batch, plan.batch.logits_rows};
   int32_t answers = 0;
   for (const Session* s : members_) answers += ready(*s) && is_short(*s) ? 1 : 0;
@@ -134,29 +133,29 @@ bool Batcher::begin() {
   turn_ = n > 0 ? (turn_ + 1) % n : 0;
   if (taken_.empty()) return false;
   shared_by_ = static_cast<int32_t>(taken_.size());
-  static_cast<void>(engine_.passes().begin());
+  static_cast<void>(cx_.passes.begin());
   BatchSpec spec;
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
   if (parts_.size() > 1) spec.parts = parts_;
-  engine_.executor().begin(*parts_[0].sequence, parts_[0].n, spec);
+  cx_.executor->begin(*parts_[0].sequence, parts_[0].n, spec);
   under_way_ = true;
   return true;
 }
 
 Step Batcher::step(int32_t max_ops) {
-  if (!engine_.failure().ok()) fail(engine_.failure());
-  if (under_way_ && tokens_ > engine_.plan().batch.n_batch) {  // the plan became smaller
-    engine_.executor().abandon();
+  if (!cx_.failure().ok()) fail(cx_.failure());
+  if (under_way_ && tokens_ > cx_.plan.batch.n_batch) {  // the plan became smaller
+    cx_.executor->abandon();
     end();
   }
   if (!under_way_) {
-    if (engine_.passes().under_way()) return Step::kBlocked;
+    if (cx_.passes.under_way()) return Step::kBlocked;
     if (!begin()) return Step::kDone;
   }
   const double start = monotonic_ms();
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
-  const Step result = engine_.executor().step(&left);
+  const Step result = cx_.executor->step(&left);
   const double ms = monotonic_ms() - start;
   counts_.compute_ms += ms;
   for (size_t i = 0; i < taken_.size(); ++i) {
@@ -165,7 +164,7 @@ Step Batcher::step(int32_t max_ops) {
     if (result == Step::kBlocked) ++taken_[i]->stats_.blocked;
   }
   if (result == Step::kDone) commit();
-  if (result == Step::kFailed) fail(engine_.executor().failure());
+  if (result == Step::kFailed) fail(cx_.executor->failure());
   return result;
 }
 
@@ -181,39 +180,39 @@ void Batcher::commit() {
       s->stats_.tokens += static_cast<uint64_t>(part.n);
       if (s->position() == s->pass_end_) {
         s->active_ = false;
-        s->pass_ = engine_.passes().last();
+        s->pass_ = cx_.passes.last();
         s->first_logits_ = row;
       }
     }
     row += part.n_rows;
   }
-  if (const double ms = engine_.passes().ms(); ms > 0) note(ms);
+  if (const double ms = cx_.passes.ms(); ms > 0) note(ms);
   end();
 }
 
 // Adjusts how many prompt tokens a batch may take without slowing decode steps too much.
 void Batcher::note(double ms) {
-  engine_.costs().note(tokens_, ms);
+  cx_.costs.note(tokens_, ms);
   if (prompts_ == 0) answers_ms_ = answers_ms_ == 0 ? ms : answers_ms_ + (ms - answers_ms_) / 4;
   if (prompts_ == 0 || prompts_ == tokens_ || answers_ms_ == 0) return;
   if (ms > kPace * answers_ms_) {
     beside_ = std::max(kMinBeside, beside_ * 3 / 4);
   } else {
-    beside_ = std::min(engine_.plan().batch.n_batch, beside_ + std::max(1, beside_ / 8));
+    beside_ = std::min(cx_.plan.batch.n_batch, beside_ + std::max(1, beside_ / 8));
   }
 }
 
 void Batcher::end() {
   under_way_ = false;
-  engine_.passes().end();
+  cx_.passes.end();
 }
 
 void Batcher::fail(const Status& why) {
   if (under_way_) {
-    engine_.executor().abandon();
+    cx_.executor->abandon();
     end();
   }
-  const bool all = !engine_.failure().ok();
+  const bool all = !cx_.failure().ok();
   for (Session* s : all ? members_ : taken_) {
     if (s != nullptr && s->busy()) s->fail(why);
   }
@@ -225,10 +224,10 @@ void Batcher::drop(Session& session) {
   if (at == taken_.end()) return;
   *at = nullptr;
   if (std::all_of(taken_.begin(), taken_.end(), [](Session* s) { return s == nullptr; })) {
-    engine_.executor().abandon();
+    cx_.executor->abandon();
     end();
   } else {
-    engine_.executor().drop(session.sequence_);
+    cx_.executor->drop(session.sequence_);
   }
 }
 

@@ -16,13 +16,13 @@ namespace sluice::session {
 class Batcher {
  public:
   // The engine must outlive the batcher. The batcher must outlive its sessions or their removal.
-  explicit Batcher(Engine& engine);
+  explicit Batcher(const SessionContext& context);
   ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
   // False for bidirectional and encoder-decoder models: their sessions are computed alone.
-  [[nodiscard]] static bool takes(const Engine& engine);
+  [[nodiscard]] static bool takes(const ExecutionContext& context);
   // Adds a session of the same engine. Embeddings are computed without the batcher.
   // Errors: kInvalidArgument (the planned number of sessions is reached, or a pass is running).
   [[nodiscard]] Status add(Session& session);
@@ -64,7 +64,7 @@ class Batcher {
   void drop(Session& session);  // its pass has been cancelled
   void note(double ms);
 
-  Engine& engine_;
+  const SessionContext& cx_;
   std::vector<Session*> members_;
   std::vector<Session*> taken_;  // sessions in the batch; null: has cancelled its pass
   std::vector<BatchPart> parts_;

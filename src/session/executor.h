@@ -106,7 +106,8 @@ class Executor {
   [[nodiscard]] virtual std::span<float> embedding(int32_t i) const = 0;
   // The layer being computed; -1 outside layers.
   [[nodiscard]] virtual int32_t layer() const = 0;
-  // Observes one batch from position 0; a null function ends it.
+  // Observes one batch from position 0; a null function ends it. Its attention runs in double
+  // precision over f32 keys and values, so the values do not contain the cache's rounding.
   virtual void observe(Observer observer) = 0;
   // Watches every matrix multiplication; a null function ends it.
   virtual void watch_products(ProductWatch watch) = 0;

@@ -1,12 +1,12 @@
-// GPU layer offload (Engine::offload_layers). Weights of offloaded layers are treated like experts:
-// last in line for memory, outside the streaming order, and read only when the CPU computes these
-// layers after all, because the GPU lacks an operation or has just been lost.
+// GPU layer offload (Replanner::offload_layers). Weights of offloaded layers are treated like
+// experts: last in line for memory, outside the streaming order, and read only when the CPU
+// computes these layers after all, because the GPU lacks an operation or has just been lost.
 #include "session/cpu_executor.h"
-#include "session/engine.h"
+#include "session/replanner.h"
 
 namespace sluice::session {
 
-Status Engine::offload_layers(int32_t layers) {
+Status Replanner::offload_layers(int32_t layers) {
   const auto mark = [this](int32_t n) {
     for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < n;
     for (const model::Moe& moe : program_.moes) {

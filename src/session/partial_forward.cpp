@@ -2,15 +2,14 @@
 #include <algorithm>
 
 #include "session/cpu_batch.h"
-#include "session/engine.h"
 #include "session/session.h"
 
 namespace sluice::session {
 
 Status Session::begin_part(std::span<const Token> tokens, const PartialForward& part) {
-  const model::Program& p = engine_.program();
-  const auto width = static_cast<size_t>(engine_.width(model::Buf::kX));
-  const auto max_rows = static_cast<size_t>(engine_.plan().batch.n_batch);
+  const model::Program& p = cx_.program;
+  const auto width = static_cast<size_t>(cx_.width(model::Buf::kX));
+  const auto max_rows = static_cast<size_t>(cx_.plan.batch.n_batch);
   const bool inside = part.first < part.end && part.end <= static_cast<size_t>(p.pool);
   const bool logits = part.end == static_cast<size_t>(p.pool);
   const size_t rows = part.from.empty() ? tokens.size() : part.from.size() / width;
@@ -19,12 +18,12 @@ Status Session::begin_part(std::span<const Token> tokens, const PartialForward& 
                             p.ops.begin() + static_cast<ptrdiff_t>(part.end),
                             [](const model::Op& op) { return op.is<model::ApproximateOp>(); });
   if (batcher_ != nullptr || !inside || approximate || tokens.size() > max_rows ||
-      rows > max_rows || (logits && rows > static_cast<size_t>(engine_.plan().batch.logits_rows)) ||
+      rows > max_rows || (logits && rows > static_cast<size_t>(cx_.plan.batch.logits_rows)) ||
       part.from.size() % width != 0) {
     return error(Code::kInvalidArgument, "cannot run this partial forward pass on %zu tokens",
                  tokens.size());
   }
-  SLUICE_RETURN_IF_ERROR(admit(tokens, 0, 1));
+  SLUICE_RETURN_IF_ERROR(admission().text(tokens, 0, 1));
   sequence_.clear();
   BatchSpec spec;
   spec.n_rows = 1;

@@ -57,7 +57,7 @@ class Sequence {
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
 
   // How many positions from this one on fit one batch. Under "heavy-hitter" only the first query of
-  // a batch may evict a block.
+  // a batch may evict a block, and a batch of no more positions can be rewound to any of them.
   [[nodiscard]] int32_t tokens_until_eviction() const {
     const kv::Eviction& eviction = cache_.shape().eviction;
     return eviction.ring > 0 ? eviction.until(position_) : cache_.shape().n_ctx;

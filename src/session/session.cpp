@@ -9,95 +9,25 @@
 
 namespace sluice::session {
 
-Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
+Result<std::unique_ptr<Session>> Session::create(const SessionContext& context) {
   kv::KvCache cache;
-  if (!engine.pool_of_sequences().acquire(&cache)) {
+  if (!context.sequences.acquire(&cache)) {
     return error(Code::kInvalidArgument,
                  "all %d sessions that the engine was loaded for are in use",
-                 engine.plan().sessions.n_sessions);
+                 context.plan.sessions.n_sessions);
   }
-  return std::unique_ptr<Session>(new Session(engine, cache));
+  return std::unique_ptr<Session>(new Session(context, cache));
 }
 
-Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), sequence_(cache) {
-  ends_.reserve(static_cast<size_t>(engine.largest_batch()));
+Session::Session(const SessionContext& context, kv::KvCache cache)
+    : cx_(context), sequence_(cache) {
+  ends_.reserve(static_cast<size_t>(context.largest_batch));
 }
 
 Session::~Session() {
   if (batcher_ != nullptr) batcher_->remove(*this);
   cancel();
-  engine_.pool_of_sequences().release(sequence_.cache());
-}
-
-Status adapters_changed() {
-  return error(Code::kInvalidArgument,
-               "the adapters have changed: the session must recompute its tokens first");
-}
-
-Status prompt_too_long(size_t n_tokens, int32_t n_ctx) {
-  return error(Code::kPromptTooLong,
-               "the prompt has %zu tokens but the context holds %d: shorten it, or load with a "
-               "larger context",
-               n_tokens, n_ctx);
-}
-
-// Checks whether `n_tokens` tokens can follow the first `kept` of the sequence.
-Status Session::admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) const {
-  const MemoryPlan& plan = engine_.plan();
-  if (!engine_.failure().ok()) return engine_.failure();
-  if (active_) return error(Code::kInvalidArgument, "a forward pass is already running");
-  if (kept > 0 && outdated()) return adapters_changed();
-  if (batcher_ == nullptr && engine_.passes().under_way()) {
-    return error(Code::kInvalidArgument, "another session's forward pass is running");
-  }
-  if (n_tokens == 0) return error(Code::kPromptEmpty, "there are no tokens to process");
-  const int64_t room = plan.context.n_ctx - kept;
-  if (static_cast<int64_t>(n_tokens) > room) {
-    if (kept == 0 || n_tokens > 1) {
-      return prompt_too_long(static_cast<size_t>(kept) + n_tokens, plan.context.n_ctx);
-    }
-    return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more needed)",
-                 plan.context.n_ctx, kept, n_tokens);
-  }
-  if (n_rows > 0 && engine_.program().head < 0) {
-    return error(Code::kInvalidArgument, "this \"%s\" model computes embeddings, not logits",
-                 engine_.program().hp.arch.c_str());
-  }
-  int64_t rows = std::min(plan.batch.logits_rows, plan.batch.n_batch);
-  // In a batcher, a pass with several rows is one batch, and a batch must not evict in between.
-  const kv::Eviction& eviction = plan.kv.shape.eviction;
-  if (batcher_ != nullptr && eviction.ring > 0) {
-    rows = std::clamp(n_rows + eviction.until(kept) - static_cast<int64_t>(n_tokens), int64_t{1},
-                      rows);
-  }
-  if (n_rows > 1 && n_rows > rows) {
-    return error(Code::kInvalidArgument, "logits of at most %d tokens can be kept",
-                 static_cast<int>(rows));
-  }
-  return {};
-}
-
-// The same for tokens of text, which must be in the vocabulary.
-Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
-  SLUICE_RETURN_IF_ERROR(admit_length(tokens.size(), kept, n_rows));
-  const bool whole_text = answers() && kept == 0 && n_rows > 0;
-  const int32_t source = whole_text ? source_of(tokens) : 0;
-  if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
-    return error(Code::kInvalidArgument,
-                 "a \"%s\" model needs tokens for both its encoder and its decoder",
-                 engine_.program().hp.arch.c_str());
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
-    if (token >= kMediaToken) {
-      return error(Code::kInvalidArgument,
-                   "the sequence no longer holds its pictures: pass the whole prompt with them");
-    }
-    if (token < 0 || token >= engine_.program().hp.n_vocab) {
-      return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
-    }
-  }
-  return {};
+  cx_.sequences.release(sequence_.cache());
 }
 
 namespace {
@@ -112,13 +42,13 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n = static_cast<int32_t>(
-      std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().context.n_ctx)));
+      std::min<size_t>(tokens.size(), static_cast<size_t>(cx_.plan.context.n_ctx)));
   const int32_t prefix = outdated() ? 0 : sequence_.shared_prefix(tokens);
   int32_t shared = std::min(prefix, std::max(n, 1) - 1);
   if (shared < source_of(tokens)) shared = 0;  // encoder input is one batch
   const int32_t kept = sequence_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
-  SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
+  SLUICE_RETURN_IF_ERROR(admission().text(rest, kept, rows_of(rest, wanted)));
   sequence_.rewind(shared);
   begin_logits(rest, rows_of(rest, wanted));
   return kept;
@@ -131,7 +61,7 @@ int32_t Session::keep(std::span<const Token> tokens) {
 
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
-  SLUICE_RETURN_IF_ERROR(admit(tokens, bidirectional() ? 0 : position(), n_rows));
+  SLUICE_RETURN_IF_ERROR(admission().text(tokens, bidirectional() ? 0 : position(), n_rows));
   if (bidirectional()) sequence_.clear();
   begin_logits(tokens, n_rows);
   return {};
@@ -139,33 +69,33 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
 
 Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
   if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || bidirectional() ||
-      tokens.size() > static_cast<size_t>(engine_.plan().batch.draft_batch)) {
+      tokens.size() > static_cast<size_t>(cx_.plan.batch.draft_batch)) {
     return error(Code::kInvalidArgument,
                  "a forward pass of %zu tokens cannot compute the logits of its last %d",
                  tokens.size(), n_rows);
   }
-  SLUICE_RETURN_IF_ERROR(admit(tokens, position(), n_rows));
+  SLUICE_RETURN_IF_ERROR(admission().text(tokens, position(), n_rows));
   begin_logits(tokens, n_rows);
   return {};
 }
 
 Status Session::begin_queue(Token token, int32_t n, const StepQueue& queue) {
-  n = std::min({n, max_queue(), engine_.plan().context.n_ctx - position()});
-  SLUICE_RETURN_IF_ERROR(admit({&token, 1}, position(), 1));
+  n = std::min({n, max_queue(), cx_.plan.context.n_ctx - position()});
+  SLUICE_RETURN_IF_ERROR(admission().text({&token, 1}, position(), 1));
   BatchSpec spec;
   spec.n_rows = 1;
   spec.queue = &queue;
   start_pass(spec, {});
   sequence_.append({&token, 1});
   pass_end_ = position() + std::max(n, 1);
-  pass_ = engine_.passes().begin();
+  pass_ = cx_.passes.begin();
   begin_batch();
   return {};
 }
 
 // Adds the tokens that a queue chose to the sequence, and returns how many of its steps count.
 int32_t Session::end_queue() {
-  const std::span<const Token> chosen = engine_.executor().chosen();
+  const std::span<const Token> chosen = cx_.executor->chosen();
   const size_t steps = std::max<size_t>(chosen.size(), 1);
   sequence_.append_chosen(chosen.first(std::min(chosen.size(), steps - 1)));
   pass_end_ = position() + static_cast<int32_t>(steps);
@@ -173,9 +103,8 @@ int32_t Session::end_queue() {
 }
 
 std::span<const Token> Session::chosen() const {
-  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || spec_.queue == nullptr)
-    return {};
-  return engine_.executor().chosen();
+  if (active_ || pass_ == 0 || pass_ != cx_.passes.last() || spec_.queue == nullptr) return {};
+  return cx_.executor->chosen();
 }
 
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
@@ -185,44 +114,15 @@ Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t
                  "rows %d to %d are out of range, or the model is not bidirectional", first,
                  first + count - 1);
   }
-  SLUICE_RETURN_IF_ERROR(admit(tokens, 0, count));
+  SLUICE_RETURN_IF_ERROR(admission().text(tokens, 0, count));
   sequence_.clear();
   begin_logits(tokens, count, first);
   return {};
 }
 
-Status Session::admit_media(const MediaInput& input) const {
-  const MemoryPlan& plan = engine_.plan();
-  const int64_t n_embd = engine_.program().hp.n_embd;
-  const int64_t n = input.n_tokens;
-  const bool rows_fit = n > 0 && input.rows.size() % static_cast<size_t>(n) == 0 &&
-                        static_cast<int64_t>(input.rows.size()) / n % n_embd == 0;
-  if (!rows_fit || input.rows.empty() || input.n_positions < 1 || input.n_positions > n ||
-      input.columns < 0 || (input.columns > 0 && n % input.columns != 0)) {
-    return error(Code::kInvalidArgument,
-                 "the rows of a picture do not fit a model whose embeddings have %lld values",
-                 static_cast<long long>(n_embd));
-  }
-  if (batcher_ != nullptr || bidirectional() || answers() || plan.kv.layout.evicts()) {
-    return error(Code::kInvalidArgument,
-                 "pictures need a decoder, a KV cache that keeps every position, and a session "
-                 "that is not in a batch");
-  }
-  if (input.columns > 0 && engine_.program().hp.rope.sections[0] == 0) {
-    return error(Code::kInvalidArgument, "this model has no positions for rows and columns");
-  }
-  if (input.non_causal && n > plan.batch.n_batch) {
-    return error(Code::kBudgetTooSmall,
-                 "a picture of %lld tokens is computed in one batch, but the memory budget allows "
-                 "batches of %d",
-                 static_cast<long long>(n), plan.batch.n_batch);
-  }
-  return {};
-}
-
 Status Session::begin_media(const MediaInput& input) {
-  SLUICE_RETURN_IF_ERROR(admit_media(input));
-  SLUICE_RETURN_IF_ERROR(admit_length(static_cast<size_t>(input.n_tokens), position(), 0));
+  SLUICE_RETURN_IF_ERROR(admission().media(input));
+  SLUICE_RETURN_IF_ERROR(admission().length(static_cast<size_t>(input.n_tokens), position(), 0));
   BatchSpec spec;
   spec.media.rows = input.rows.data();
   spec.media.width = static_cast<int64_t>(input.rows.size()) / input.n_tokens;
@@ -233,37 +133,8 @@ Status Session::begin_media(const MediaInput& input) {
   sequence_.append(input);
   spec_.media.time = sequence_.rope_position(media_from_);
   pass_end_ = position() + input.n_tokens;
-  pass_ = engine_.passes().begin();
+  pass_ = cx_.passes.begin();
   begin_batch();
-  return {};
-}
-
-// Checks whether the inputs fit one pass and the model supports the pooling.
-Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
-  const model::Program& program = engine_.program();
-  int32_t before = 0;
-  for (const int32_t end : pass.ends) {
-    if (end <= before) return error(Code::kPromptEmpty, "an input has no tokens");
-    before = end;
-  }
-  const int32_t batch = engine_.plan().batch.n_batch;
-  const int32_t max_tokens =
-      pass.begins ? batch : std::min(batch, sequence_.tokens_until_eviction());
-  if (before != n_tokens || n_tokens > max_tokens) {
-    return error(Code::kInvalidArgument, "the inputs do not fit a forward pass of %lld tokens",
-                 static_cast<long long>(n_tokens));
-  }
-  const bool alone = sequence_.cache().shape().one_text();
-  const bool in_parts = !pass.begins || !pass.completes;
-  if (pass.ends.size() > 1 && (alone || in_parts)) {
-    return error(Code::kInvalidArgument, "this model computes embeddings of one input at a time");
-  }
-  if (in_parts && (bidirectional() || answers())) {
-    return error(Code::kInvalidArgument, "this model needs its input in one part");
-  }
-  if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
-    return error(Code::kInvalidArgument, "this model has no ranking head");
-  }
   return {};
 }
 
@@ -272,8 +143,8 @@ Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& 
     return error(Code::kInvalidArgument, "embeddings cannot be computed by a session in a batch");
   }
   const int32_t kept = pass.begins ? 0 : position();
-  SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
-  SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
+  SLUICE_RETURN_IF_ERROR(admission().inputs(pass, static_cast<int64_t>(tokens.size())));
+  SLUICE_RETURN_IF_ERROR(admission().text(tokens, kept, 0));
   if (pass.begins) sequence_.clear();
   // An input in parts, a recurrent state and quantized keys use the sequence; several inputs in one
   // batch each begin at position 0.
@@ -304,13 +175,13 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   sequence_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   if (batcher_ != nullptr) return;
-  pass_ = engine_.passes().begin();
+  pass_ = cx_.passes.begin();
   begin_batch();
 }
 
 void Session::start_pass(const BatchSpec& spec, std::span<const int32_t> ends) {
   sequence_.end_restore();
-  if (position() == 0) computed_with_ = engine_.adapters().sum();
+  if (position() == 0) computed_with_ = cx_.adapters.sum();
   ends_.assign(ends.begin(), ends.end());
   spec_ = spec;
   spec_.ends = ends_;
@@ -323,8 +194,7 @@ void Session::start_pass(const BatchSpec& spec, std::span<const int32_t> ends) {
 
 void Session::begin_batch() {
   const int32_t source = sequence_.source() - position();  // encoder input still to read
-  const int32_t max_tokens =
-      std::min(engine_.plan().batch.n_batch, sequence_.tokens_until_eviction());
+  const int32_t max_tokens = std::min(cx_.plan.batch.n_batch, sequence_.tokens_until_eviction());
   batch_ = source > 0 ? source : std::min(max_tokens, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   sequence_.begin_batch(batch_);
@@ -345,11 +215,11 @@ void Session::begin_batch() {
     spec.encode = true;
     spec.ends = ends_;
   }
-  engine_.executor().begin(sequence_, batch_, spec);
+  cx_.executor->begin(sequence_, batch_, spec);
 }
 
 Step Session::step(int32_t max_ops) {
-  if (active_ && !engine_.failure().ok()) fail(engine_.failure());
+  if (active_ && !cx_.failure().ok()) fail(cx_.failure());
   if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
   if (batcher_ != nullptr) return Step::kBlocked;
   const double start = monotonic_ms();
@@ -357,7 +227,7 @@ Step Session::step(int32_t max_ops) {
   Step result = Step::kProgress;
   while (left > 0) {
     // The buffers of a smaller plan may be too small for the batch.
-    if (batch_ > engine_.plan().batch.n_batch) {
+    if (batch_ > cx_.plan.batch.n_batch) {
       if (spec_.embed) {
         fail(error(Code::kInvalidArgument,
                    "%d inputs in one forward pass do not fit the new budget",
@@ -375,26 +245,26 @@ Step Session::step(int32_t max_ops) {
       }
       begin_batch();
     }
-    result = engine_.executor().step(&left);
+    result = cx_.executor->step(&left);
     if (result != Step::kDone) break;
     const int32_t computed = spec_.queue != nullptr ? end_queue() : batch_;
     sequence_.commit_batch(computed);
     stats_.tokens += static_cast<uint64_t>(computed);
     if (position() == pass_end_) {
       active_ = false;
-      if (!spec_.embed && !in_part() && spec_.queue == nullptr) {
-        engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.passes().ms());
+      if (!spec_.embed && spec_.part == nullptr && spec_.queue == nullptr) {
+        cx_.costs.note(static_cast<int32_t>(stats_.tokens), cx_.passes.ms());
       }
-      engine_.passes().end();
+      cx_.passes.end();
       // The cache holds several inputs, or another input's decoder keys: it cannot be continued.
-      if (ends_.size() > 1 || (spec_.embed && answers())) sequence_.clear();
+      if (ends_.size() > 1 || (spec_.embed && sequence_.cache().shape().answers)) sequence_.clear();
       break;
     }
     begin_batch();
     result = Step::kProgress;
   }
   if (result == Step::kBlocked) ++stats_.blocked;
-  if (result == Step::kFailed && active_) fail(engine_.executor().failure());
+  if (result == Step::kFailed && active_) fail(cx_.executor->failure());
   stats_.compute_ms += monotonic_ms() - start;
   return result;
 }
@@ -410,12 +280,12 @@ void Session::cancel() {
   active_ = false;
   pass_ = 0;
   if (batcher_ != nullptr) return batcher_->drop(*this);
-  engine_.executor().abandon();
-  engine_.passes().end();
+  cx_.executor->abandon();
+  cx_.passes.end();
 }
 
 int32_t Session::rows_share() const {
-  return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().batch.logits_rows;
+  return batcher_ != nullptr ? batcher_->rows_share() : cx_.plan.batch.logits_rows;
 }
 
 int32_t Session::sharing() const {
@@ -423,13 +293,13 @@ int32_t Session::sharing() const {
 }
 
 std::span<float> Session::logits(int32_t row) const {
-  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || spec_.embed) return {};
-  return engine_.executor().logits(first_logits_ + row);
+  if (active_ || pass_ == 0 || pass_ != cx_.passes.last() || spec_.embed) return {};
+  return cx_.executor->logits(first_logits_ + row);
 }
 
 std::span<float> Session::embedding(int32_t i) const {
-  if (active_ || pass_ == 0 || pass_ != engine_.passes().last() || !spec_.embed) return {};
-  return engine_.executor().embedding(i);
+  if (active_ || pass_ == 0 || pass_ != cx_.passes.last() || !spec_.embed) return {};
+  return cx_.executor->embedding(i);
 }
 
 int32_t Session::rewind(int32_t n) {
@@ -450,14 +320,14 @@ uint64_t Session::state_bytes() const {
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
-  const uint64_t adapters = position() > 0 ? computed_with_ : engine_.adapters().sum();
-  return sequence_.read_state(engine_.fingerprint(adapters), offset, out);
+  const uint64_t adapters = position() > 0 ? computed_with_ : cx_.adapters.sum();
+  return sequence_.read_state(cx_.fingerprint(adapters), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
   if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
   pass_ = 0;
-  computed_with_ = engine_.adapters().sum();
+  computed_with_ = cx_.adapters.sum();
   return sequence_.begin_restore(bytes);
 }
 
@@ -478,8 +348,7 @@ Status Session::fork_from(const Session& other) {
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {
-  return sequence_.write_state(engine_.fingerprint(computed_with_), engine_.program().hp.n_vocab,
-                               piece);
+  return sequence_.write_state(cx_.fingerprint(computed_with_), cx_.program.hp.n_vocab, piece);
 }
 
 }  // namespace sluice::session

@@ -8,25 +8,13 @@
 #include <memory>
 #include <span>
 
-#include "session/engine.h"
-#include "session/executor.h"
+#include "session/admission.h"
 #include "session/sequence.h"
+#include "session/session_context.h"
 
 namespace sluice::session {
 
 enum class Wanted : uint8_t { kLastLogits, kAllLogits };
-
-// Inputs, or a part of one, whose embeddings a pass computes.
-struct EmbedPass {
-  std::span<const int32_t> ends;  // end of each input in the tokens, ascending; last: their number
-  model::Pooling pooling = model::Pooling::kNone;
-  // Whether the tokens begin and end their input. Only a single input of a causal model can be
-  // given in parts; later parts continue at position().
-  bool begins = true, completes = true;
-};
-
-// The error if the sequence was computed with other adapters and cannot continue.
-[[nodiscard]] Status adapters_changed();
 
 struct PassStats {
   uint64_t tokens = 0;
@@ -34,16 +22,13 @@ struct PassStats {
   uint64_t blocked = 0;   // times step() waited for a unit
 };
 
-// The error of a prompt of so many tokens in a shorter context.
-[[nodiscard]] Status prompt_too_long(size_t n_tokens, int32_t n_ctx);
-
 class Batcher;
 
 class Session {
  public:
   // The engine must outlive its sessions. Errors: kInvalidArgument if the planned number of
   // sessions is in use.
-  [[nodiscard]] static Result<std::unique_ptr<Session>> create(Engine& engine);
+  [[nodiscard]] static Result<std::unique_ptr<Session>> create(const SessionContext& context);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -72,7 +57,7 @@ class Session {
   // but the last of them. Empty: one step was computed, and logits() has its row.
   [[nodiscard]] Status begin_queue(Token token, int32_t n, const StepQueue& queue);
   [[nodiscard]] int32_t max_queue() const {
-    return batcher_ != nullptr ? 0 : engine_.executor().max_queue();
+    return batcher_ != nullptr ? 0 : cx_.executor->max_queue();
   }
   [[nodiscard]] std::span<const Token> chosen() const;
   // Bidirectional models: computes `tokens` from an empty cache, for the logits of rows
@@ -103,9 +88,6 @@ class Session {
 
   // Rows of logits that one pass may request: fewer when a batch is shared.
   [[nodiscard]] int32_t rows_share() const;
-  // How many tokens a pass with several rows of logits may have so that the sequence can still
-  // rewind to any of them. In a batcher no pass has more.
-  [[nodiscard]] int32_t tokens_until_eviction() const { return sequence_.tokens_until_eviction(); }
   // Number of sessions computed together with this one, including itself.
   [[nodiscard]] int32_t sharing() const;
 
@@ -140,39 +122,29 @@ class Session {
   [[nodiscard]] Status fork_from(const Session& other);
   [[nodiscard]] Status write_state(std::span<const uint8_t> piece);
 
-  // Observes checkpoints of one pass from position 0. Its attention runs in double precision over
-  // f32 keys and values, so the values do not contain the cache's rounding.
-  void observe(Observer observer) { engine_.executor().observe(std::move(observer)); }
-  // Receives the inputs of every matrix multiplication of later passes.
-  void watch_products(ProductWatch watch) { engine_.executor().watch_products(watch); }
   [[nodiscard]] const PassStats& stats() const { return stats_; }
-  // The layer being computed; -1 outside layers.
-  [[nodiscard]] int32_t layer() const { return active_ ? engine_.executor().layer() : -1; }
-  [[nodiscard]] Engine& engine() const { return engine_; }
+  [[nodiscard]] const SessionContext& context() const { return cx_; }
 
  private:
   friend class Batcher;
-  Session(Engine& engine, kv::KvCache cache);
+  Session(const SessionContext& context, kv::KvCache cache);
   [[nodiscard]] bool bidirectional() const { return sequence_.cache().shape().bidirectional; }
-  [[nodiscard]] bool answers() const { return sequence_.cache().shape().answers; }
-  [[nodiscard]] Status admit_length(size_t n_tokens, int32_t kept, int64_t n_rows) const;
-  [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
-  [[nodiscard]] Status admit_media(const MediaInput& input) const;
-  [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
+  [[nodiscard]] Admission admission() const {
+    return {cx_, sequence_, active_, batcher_ != nullptr, outdated()};
+  }
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
   void begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                   std::span<const int32_t> ends);
   void start_pass(const BatchSpec& spec, std::span<const int32_t> ends);
   void begin_batch();
   [[nodiscard]] int32_t end_queue();
-  [[nodiscard]] bool in_part() const { return kPartialForward && spec_.part != nullptr; }
   void fail(Status status);
   // Whether the sequence was computed with other adapters.
   [[nodiscard]] bool outdated() const {
-    return position() > 0 && computed_with_ != engine_.adapters().sum();
+    return position() > 0 && computed_with_ != cx_.adapters.sum();
   }
 
-  Engine& engine_;
+  const SessionContext& cx_;
   Batcher* batcher_ = nullptr;
   bool held_ = false;  // by the batcher
   Sequence sequence_;

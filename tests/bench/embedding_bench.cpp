@@ -34,7 +34,7 @@ Status run(char** argv) {
   Result<std::unique_ptr<native::Model>> model = native::Model::open(argv[1], load);
   if (!model.ok()) return model.status();
   SLUICE_RETURN_IF_ERROR((*model)->preload());
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   std::vector<int32_t> ids, ends;
   const int64_t n_vocab = (*model)->engine().program().hp.n_vocab;

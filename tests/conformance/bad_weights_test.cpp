@@ -90,7 +90,7 @@ TEST_P(BadWeights, AreNamedHoweverTheyArrive) {
         const std::string how = " " + std::to_string(budget) + " " + std::to_string(threads) + " ";
         auto model = native::Model::open(path_, {options, {}});
         ASSERT_TRUE(model.ok());
-        auto session = session::Session::create((*model)->engine());
+        auto session = session::Session::create((*model)->engine().context());
         ASSERT_TRUE((*session)->begin(kTokens).ok());
         expect_named((*model)->run(**session), spot, how);
         // The engine keeps reporting the error.
@@ -126,7 +126,7 @@ TEST(BadWeightsInSlots, AreNamed) {
     ASSERT_TRUE(gguf::parse_header(file, file.size(), &header).ok());
     auto engine = session::Engine::open(header, options);
     ASSERT_TRUE(engine.ok());
-    auto session = session::Session::create(**engine);
+    auto session = session::Session::create((*engine)->context());
     ASSERT_TRUE((*session)->begin(kTokens).ok());
     residency::FillQueue& queue = (*engine)->residency().queue();
     uint32_t taken = 0;

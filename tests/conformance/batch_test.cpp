@@ -75,10 +75,10 @@ std::vector<Text> together(const Reference& r, session::EngineOptions options) {
   Opened opened = open_model(r.path, options);
   if (opened.session == nullptr) return texts;
   session::Engine& engine = opened.model->engine();
-  session::Batcher batcher(engine);
+  session::Batcher batcher(engine.context());
   std::vector<std::unique_ptr<session::Session>> sessions;
   for (size_t i = 0; i < texts.size(); ++i) {
-    sessions.push_back(std::move(*session::Session::create(engine)));
+    sessions.push_back(std::move(*session::Session::create(engine.context())));
   }
   EXPECT_TRUE(batcher.add(*opened.session).ok());
   for (size_t round = 0;; ++round) {
@@ -113,7 +113,7 @@ TEST_P(BatchTest, BatchedSessionsAreBitIdenticalToSingleOnes) {
   {
     const Opened probe = open_model(r.path, options);
     ASSERT_NE(probe.session, nullptr);
-    if (!session::Batcher::takes(probe.model->engine())) GTEST_SKIP() << "is an encoder";
+    if (!session::Batcher::takes(probe.model->engine().context())) GTEST_SKIP() << "is an encoder";
   }
   const std::vector<Text> wanted = alone(r, options);
   options.n_threads = 2;
@@ -169,9 +169,9 @@ TEST(Batcher, TakesAsManyAsPlannedAndRejectsTheRest) {
   ASSERT_NE(opened.session, nullptr);
   session::Engine& engine = opened.model->engine();
   EXPECT_EQ(engine.plan().sessions.n_sessions, 4);
-  auto second = std::move(*session::Session::create(engine));
-  auto third = std::move(*session::Session::create(engine));
-  session::Batcher batcher(engine);
+  auto second = std::move(*session::Session::create(engine.context()));
+  auto third = std::move(*session::Session::create(engine.context()));
+  session::Batcher batcher(engine.context());
   EXPECT_EQ(batcher.step(), Step::kDone);
   ASSERT_TRUE(opened.session->begin(Tokens{1, 2, 3}).ok());
   EXPECT_EQ(batcher.add(*opened.session).code(), Code::kInvalidArgument);  // it is computing
@@ -236,11 +236,11 @@ TEST(Scheduler, DraftedTextsEqualThoseOfSingleSequences) {
   }
   opened.session.reset();
   std::vector<std::unique_ptr<session::Session>> sessions;
-  generate::Scheduler scheduler(engine);
+  generate::Scheduler scheduler(engine.context());
   std::vector<std::unique_ptr<Repeats>> guesses;
   std::vector<std::unique_ptr<generate::Generation>> answers;
   for (int i = 0; i < 3; ++i) {
-    sessions.push_back(std::move(*session::Session::create(engine)));
+    sessions.push_back(std::move(*session::Session::create(engine.context())));
     ASSERT_TRUE(scheduler.add(*sessions.back()).ok());
     const Tokens prompt = engine.tokenizer().encode(prompts[i], {});
     guesses.push_back(std::make_unique<Repeats>(prompt.size(), wanted[i]));

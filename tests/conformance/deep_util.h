@@ -63,7 +63,7 @@ class Deep {
       return out;
     }
     out.model = std::move(*model);
-    out.session = std::move(*session::Session::create(out.model->engine()));
+    out.session = std::move(*session::Session::create(out.model->engine().context()));
     return out;
   }
 

@@ -82,7 +82,7 @@ Told run(const Setting& setting) {
   auto engine = session::Engine::open(header->header, options);
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   if (!engine.ok()) return out;
-  auto session = session::Session::create(**engine);
+  auto session = session::Session::create((*engine)->context());
   EXPECT_TRUE(session.ok());
   residency::FillQueue& queue = (*engine)->residency().queue();
   uint32_t taken = 0;
@@ -196,7 +196,7 @@ TEST(MixtureOfExperts, ContinuesAfterAnAbandonedPass) {
   for (int given_up = 0, waits = 1; given_up < waits; ++given_up) {
     auto engine = session::Engine::open(header->header, options);
     ASSERT_TRUE(engine.ok());
-    auto session = session::Session::create(**engine);
+    auto session = session::Session::create((*engine)->context());
     ASSERT_TRUE(session.ok());
     residency::FillQueue& queue = (*engine)->residency().queue();
     uint32_t taken = 0;

@@ -112,7 +112,7 @@ Options option_set(int which) {
 }
 
 Tokens some_prompt(const Opened& opened, size_t n) {
-  const int64_t n_vocab = opened.session->engine().program().hp.n_vocab;
+  const int64_t n_vocab = opened.session->context().program.hp.n_vocab;
   Tokens prompt;
   for (size_t i = 0; i < n; ++i) {
     prompt.push_back(static_cast<Token>((i * 37 + 11) % static_cast<size_t>(n_vocab)));
@@ -126,8 +126,8 @@ TEST_P(Drafting, OutputEqualsOneTokenPerPass) {
   const std::string& path = GetParam().path;
   Opened plain = open_model(path, engine_options(0));
   ASSERT_NE(plain.session, nullptr);
-  const bool recurrent = plain.session->engine().plan().kv.shape.recurrent();
-  const Token n_vocab = static_cast<Token>(plain.session->engine().program().hp.n_vocab);
+  const bool recurrent = plain.session->context().plan.kv.shape.recurrent();
+  const Token n_vocab = static_cast<Token>(plain.session->context().program.hp.n_vocab);
   const Tokens prompt = some_prompt(plain, 21);
   session::EngineOptions small = engine_options(5);
   small.memory_budget = smallest_budget(path, small);
@@ -308,21 +308,21 @@ TEST_P(DraftingByModel, OutputEqualsOneTokenPerPass) {
       EXPECT_LE(pair->model->engine().plan().total() + pair->draft->engine().plan().total(),
                 budget);
     }
-    auto session = session::Session::create(pair->model->engine());
-    auto draft = session::Session::create(pair->draft->engine());
+    auto session = session::Session::create(pair->model->engine().context());
+    auto draft = session::Session::create(pair->draft->engine().context());
     ASSERT_TRUE(session.ok() && draft.ok());
     for (int which = 0; which < 3; ++which) {
       Options options = option_set(which);
       const Answer expected = answer(plain, prompt, options);
-      pair->draft->engine().draft_state() = {};  // forget what other options taught
+      pair->draft->engine().context().draft_state = {};  // forget what other options taught
       generate::DraftModel guesses(**draft);
       options.drafts = {.model = &guesses};
       auto begun = Generation::begin(**session, prompt, options);
       ASSERT_TRUE(begun.ok()) << begun.status().message();
       Tokens tokens;
       const auto make_it_pay = [&] {  // whatever the measured latency of such small models
-        for (int32_t n = 1; n <= 8; ++n) pair->model->engine().costs().note(n, 1000 + n);
-        for (int32_t n = 1; n <= 64; ++n) pair->draft->engine().costs().note(n, 1);
+        for (int32_t n = 1; n <= 8; ++n) pair->model->engine().context().costs.note(n, 1000 + n);
+        for (int32_t n = 1; n <= 64; ++n) pair->draft->engine().context().costs.note(n, 1);
       };
       const Status status = pair->model->drive([&](int32_t) {
         make_it_pay();
@@ -372,7 +372,7 @@ void cancel_everywhere(const std::string& path) {
   Opened plain = open_model(path, engine_options(0));
   Opened opened = open_model(path, engine_options(5));
   ASSERT_NE(opened.session, nullptr);
-  const Token n_vocab = static_cast<Token>(plain.session->engine().program().hp.n_vocab);
+  const Token n_vocab = static_cast<Token>(plain.session->context().program.hp.n_vocab);
   const Tokens first = some_prompt(plain, 11);
   Options options = option_set(0);
   options.max_tokens = 12;

@@ -207,7 +207,7 @@ TEST(EarlyExit, OutputDependsOnTheTextOnly) {
     const std::vector<float> anew = logits_after(opened, text);
     const std::vector<int32_t> part(text.begin(), text.begin() + 40);
     static_cast<void>(logits_after(opened, part));  // rewinds
-    auto other = session::Session::create(opened.model->engine());
+    auto other = session::Session::create(opened.model->engine().context());
     ASSERT_TRUE(other.ok());
     ASSERT_TRUE((*other)->fork_from(*opened.session).ok());
     EXPECT_EQ(logits_after(opened, text), anew);

@@ -91,7 +91,7 @@ TEST_F(EncoderDecoder, SavedStatesIncludeTheSource) {
   static_cast<void>(sync(tokens));
   std::vector<uint8_t> state(opened_.session->state_bytes());
   ASSERT_TRUE(opened_.session->read_state(0, state).ok());
-  auto other = Session::create(opened_.model->engine());
+  auto other = Session::create(opened_.model->engine().context());
   ASSERT_TRUE(other.ok());
   const auto restore = [&](const std::vector<uint8_t>& bytes) {
     const Status begun = (*other)->begin_restore(bytes.size());
@@ -109,7 +109,7 @@ TEST_F(EncoderDecoder, SavedStatesIncludeTheSource) {
 }
 
 TEST_F(EncoderDecoder, IsNotBatched) {
-  session::Batcher batcher(opened_.model->engine());
+  session::Batcher batcher(opened_.model->engine().context());
   EXPECT_EQ(batcher.add(*opened_.session).code(), Code::kInvalidArgument);
 }
 

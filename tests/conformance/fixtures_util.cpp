@@ -98,7 +98,7 @@ Opened open_model(const std::string& path, const native::LoadOptions& load) {
   EXPECT_TRUE(model.ok()) << path << ": " << model.status().message();
   if (!model.ok()) return out;
   out.model = std::move(*model);
-  auto session = session::Session::create(out.model->engine());
+  auto session = session::Session::create(out.model->engine().context());
   EXPECT_TRUE(session.ok()) << session.status().message();
   if (session.ok()) out.session = std::move(*session);
   return out;

@@ -30,9 +30,9 @@ TEST(GpuOffload, AreRestoredWhenTakenBack) {
     session::Engine& engine = opened.model->engine();
     const std::vector<residency::MatrixKind> before = kinds_of(engine);
     const uint64_t pinned = engine.plan().weights.pinned_bytes;
-    ASSERT_TRUE(engine.offload_layers(1).ok());
+    ASSERT_TRUE(engine.replanner().offload_layers(1).ok());
     EXPECT_NE(kinds_of(engine), before) << name;
-    ASSERT_TRUE(engine.offload_layers(0).ok());
+    ASSERT_TRUE(engine.replanner().offload_layers(0).ok());
     EXPECT_EQ(kinds_of(engine), before) << name;
     EXPECT_EQ(engine.plan().weights.pinned_bytes, pinned) << name;
     const std::vector<float> ours = all_logits(opened, r.prompt, 1);

@@ -38,7 +38,7 @@ Status compute(const std::string& path, uint64_t budget, std::vector<float>* out
   options.engine.logits_rows = 1;
   auto model = Model::open(path, options);
   if (!model.ok()) return model.status();
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   out->clear();
   for (const session::Token token : kTokens) {

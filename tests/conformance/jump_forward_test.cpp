@@ -162,8 +162,8 @@ TEST_F(JumpForward, AModelsDraftsGiveTheSameTokens) {
   load.engine = room(6);
   Result<native::DraftPair> pair = native::open_pair(sample_model(), coarser, load);
   ASSERT_TRUE(pair.ok()) << pair.status().message();
-  auto draft = session::Session::create(pair->draft->engine());
-  auto session = session::Session::create(pair->model->engine());
+  auto draft = session::Session::create(pair->draft->engine().context());
+  auto session = session::Session::create(pair->model->engine().context());
   ASSERT_TRUE(draft.ok() && session.ok());
   for (const Form& form : kForms) {
     SCOPED_TRACE(form.text);

@@ -451,7 +451,7 @@ TEST(Lora, AForkBelongsToTheAdaptersThatComputedIt) {
   load.adapters = {{write_gguf(make_pairs(hf_model())), 0.5f}};
   Opened opened = open_model(hf_model(), load);
   ASSERT_NE(opened.session, nullptr);
-  auto copy = session::Session::create(opened.model->engine());
+  auto copy = session::Session::create(opened.model->engine().context());
   ASSERT_TRUE(copy.ok());
   const std::vector<float> expected = logits_after(opened, kHfTokens);
 

@@ -20,10 +20,10 @@ class MadePictures {
   explicit MadePictures(const model::HParams& hp)
       : n_embd_(hp.n_embd), grids_(hp.rope.sections[0] > 0) {}
 
-  // Whether sessions of this engine take pictures.
-  static bool taken_by(const session::Engine& engine) {
-    const kv::KvShape& shape = engine.plan().kv.shape;
-    return !shape.bidirectional && !shape.answers && !engine.plan().kv.layout.evicts();
+  // Whether sessions of this model take pictures.
+  static bool taken_by(const session::ExecutionContext& context) {
+    const kv::KvShape& shape = context.plan.kv.shape;
+    return !shape.bidirectional && !shape.answers && !context.plan.kv.layout.evicts();
   }
 
   // Appends one of a few pictures.

@@ -285,7 +285,7 @@ void expect_named_budget(const std::string& path, EngineOptions options, uint64_
   Result<std::unique_ptr<native::Model>> model =
       native::Model::open(path, {.engine = options, .source = {}});
   ASSERT_TRUE(model.ok()) << model.status().message();
-  const auto plan = (*model)->engine().plan_for(0);
+  const auto plan = (*model)->engine().replanner().plan_for(0);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const uint64_t named = plan->budget.minimum;
   if (before > 0) {

@@ -246,7 +246,7 @@ TEST_P(NextnAnswers, EqualTheOutputWithoutIt) {
   for (const session::EngineOptions& engine : {whole, small}) {
     Opened opened = open_model(made.path, engine);
     ASSERT_NE(opened.session, nullptr);
-    NextnDraft draft(opened.model->engine());
+    NextnDraft draft(*opened.model->engine().nextn());
     Tokens prompt = some_prompt(90);
     for (int turn = 0; turn < 9; ++turn) {
       SCOPED_TRACE("turn " + std::to_string(turn));
@@ -287,11 +287,11 @@ TEST_P(NextnAnswers, AfterForkingSavingAndASmallerBudget) {
   Opened plain = open_model(made.path, engine_options(false));
   Opened opened = open_model(made.path, engine);
   ASSERT_NE(opened.session, nullptr);
-  NextnDraft draft(opened.model->engine());
+  NextnDraft draft(*opened.model->engine().nextn());
   Options options = option_set(0);
   options.max_tokens = 20;
   Tokens prompt = some_prompt(40);
-  auto other = session::Session::create(opened.model->engine());
+  auto other = session::Session::create(opened.model->engine().context());
   ASSERT_TRUE(other.ok());
   std::unique_ptr<session::Session> second = std::move(*other);
   for (int turn = 0; turn < 6; ++turn) {

@@ -105,12 +105,12 @@ class MadeNextn {
 // Whether drafting speeds up decoding depends on the clock, so tests set latencies with which it
 // does.
 inline void make_it_pay(session::Engine& engine) {
-  engine.costs().clear();
+  engine.context().costs.clear();
   engine.nextn()->costs().clear();
   engine.nextn()->known() = {};
   for (int n = 1; n <= draft::kMaxPass; ++n) {
     for (int i = 0; i < 3; ++i) {
-      engine.costs().note(n, 1000 + n);
+      engine.context().costs.note(n, 1000 + n);
       engine.nextn()->costs().note(n, 1e-3);
     }
   }

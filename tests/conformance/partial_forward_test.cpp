@@ -118,7 +118,8 @@ TEST(PartialForward, OfWrongRowsIsAnError) {
   Parts parts(path, options, {1, 2, 3, 4});
   ASSERT_NE(parts.opened.session, nullptr);
   const auto end = static_cast<size_t>(parts.program().pool);
-  const auto width = static_cast<size_t>(parts.opened.model->engine().width(model::Buf::kX));
+  const auto width =
+      static_cast<size_t>(parts.opened.model->engine().context().width(model::Buf::kX));
   const std::vector<float> three(3 * width), odd(width + 1), many(9 * width);
   for (const session::PartialForward& wrong : {session::PartialForward{3, 3, {}, nullptr},
                                                {4, 3, {}, nullptr},

@@ -47,7 +47,7 @@ Status open(const json& family, session::EngineOptions options, Seeing* out) {
   out->pictures = std::move(*pictures);
   out->model = std::move(*opened);
   out->pictures->attach(*out->model);
-  auto session = session::Session::create(out->model->engine());
+  auto session = session::Session::create(out->model->engine().context());
   if (!session.ok()) return session.status();
   out->session = std::move(*session);
   return {};
@@ -236,7 +236,7 @@ TEST(Pictures, SessionsShareWhatIsEncoded) {
     options.n_sessions = 2;
     Seeing seeing;
     ASSERT_TRUE(open(family, options, &seeing).ok());
-    auto second = session::Session::create(seeing.model->engine());
+    auto second = session::Session::create(seeing.model->engine().context());
     ASSERT_TRUE(second.ok());
     const auto greedy = entry["greedy"].get<std::vector<int32_t>>();
     const auto prompt = read(seeing, entry["prompt"], images_of(entry));

@@ -252,7 +252,7 @@ class FreshEngines {
     made.model = models_.open(v, 1, 1);
     EXPECT_NE(made.model, nullptr) << key;
     if (made.model == nullptr) return made;
-    auto session = session::Session::create(made.model->engine());
+    auto session = session::Session::create(made.model->engine().context());
     EXPECT_TRUE(session.ok());
     if (session.ok()) made.session = std::move(*session);
     return made;
@@ -401,7 +401,7 @@ class EngineOperations {
       place->model = models_.open(v, threads, 2);
     }
     ASSERT_NE(place->model, nullptr) << v.key();
-    auto swap = native::SessionSwap::open(place->model->engine(), models_.directory());
+    auto swap = native::SessionSwap::open(place->model->engine().context(), models_.directory());
     ASSERT_TRUE(swap.ok()) << swap.status().message();
     place->swap = std::move(*swap);
     for (Place::Talk& talk : place->talks) {
@@ -444,14 +444,14 @@ class EngineOperations {
     }
     const size_t room = static_cast<size_t>(place.variant.n_ctx);
     size_t more = 1 + random() % (random() % 6 == 0 ? room : 12);
-    const bool sees = random() % 4 == 0 && MadePictures::taken_by(session.engine());
+    const bool sees = random() % 4 == 0 && MadePictures::taken_by(session.context());
     const size_t seen = sees ? MadePictures::kMaxTokens : 0;
     if (out.size() + more + seen > room) {
       more = std::min(more, (room - seen) / 2);
       out.clear();
     }
     if (sees) pictures.append(random, &out);
-    const auto n_vocab = static_cast<uint64_t>(session.engine().program().hp.n_vocab);
+    const auto n_vocab = static_cast<uint64_t>(session.context().program.hp.n_vocab);
     while (more-- > 0) out.push_back(static_cast<int32_t>(random() % n_vocab));
     const Status status = pictures.see(*place.model, session, out);
     EXPECT_TRUE(status.ok()) << status.message();

@@ -129,7 +129,7 @@ class Operations {
     EXPECT_TRUE(model.ok()) << model.status().message();
     if (!model.ok()) return;
     model_ = std::move(*model);
-    auto swap = native::SessionSwap::open(model_->engine(), testing::TempDir());
+    auto swap = native::SessionSwap::open(model_->engine().context(), testing::TempDir());
     EXPECT_TRUE(swap.ok()) << swap.status().message();
     if (swap.ok()) swap_ = std::move(*swap);
     for (auto& live : live_) {
@@ -139,7 +139,7 @@ class Operations {
     }
     n_vocab_ = static_cast<Token>(model_->engine().program().hp.n_vocab);
     pictures_.emplace(model_->engine().program().hp);
-    sees_ = MadePictures::taken_by(model_->engine());
+    sees_ = MadePictures::taken_by(model_->engine().context());
   }
 
   [[nodiscard]] bool ready() const { return model_ != nullptr; }
@@ -258,7 +258,7 @@ class Operations {
     session::Engine& engine = model_->engine();
     if (engine.nextn() == nullptr) return nullptr;
     make_it_pay(engine);
-    return &nextn_.emplace(engine);
+    return &nextn_.emplace(*engine.nextn());
   }
 
   // At, near or somewhat above the minimum, or unlimited.
@@ -423,7 +423,7 @@ class Operations {
       save(live_[0]);
       ASSERT_TRUE(write(*live_[1].session, saved_.back().bytes).ok());
     }
-    generate::Scheduler scheduler(model_->engine());
+    generate::Scheduler scheduler(model_->engine().context());
     std::vector<Answering> answers(three().size());
     for (size_t i = 0; i < answers.size(); ++i) {
       answers[i].session = live_[i].session;
@@ -469,7 +469,7 @@ class Operations {
     if (options_.draft_max > 0 && random_() % 2 == 0) options.drafts.source = a.guesses.get();
     if (options_.nextn && random_() % 2 == 0) {
       static_cast<void>(head());
-      a.nextn = std::make_unique<generate::NextnDraft>(model_->engine());
+      a.nextn = std::make_unique<generate::NextnDraft>(*model_->engine().nextn());
       options.drafts = {.model = a.nextn.get()};
     }
     auto generation = generate::Generation::begin(*a.session, a.text, options);

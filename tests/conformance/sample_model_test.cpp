@@ -48,7 +48,7 @@ Loaded load(const std::string& type, int32_t rows) {
   auto model = native::Model::open(kFolder + "sluice-tales-" + type + ".gguf", options);
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
-  auto session = session::Session::create((*model)->engine());
+  auto session = session::Session::create((*model)->engine().context());
   EXPECT_TRUE(session.ok()) << session.status().message();
   if (!session.ok()) return {};
   return {std::move(*model), std::move(*session)};

@@ -98,7 +98,7 @@ Opened open_changed(const std::string& path, const EngineOptions& options,
   auto model = native::Model::open(std::move(*header), options);
   if (!model.ok()) return out;
   out.model = std::move(*model);
-  auto session = session::Session::create(out.model->engine());
+  auto session = session::Session::create(out.model->engine().context());
   if (!session.ok()) return {};
   out.session = std::move(*session);
   return out;

@@ -46,7 +46,7 @@ class SessionSwapTest : public testing::Test {
     auto model = native::Model::open(sample_model(), load);
     ASSERT_TRUE(model.ok()) << model.status().message();
     model_ = std::move(*model);
-    auto swap = SessionSwap::open(model_->engine(), directory_);
+    auto swap = SessionSwap::open(model_->engine().context(), directory_);
     ASSERT_TRUE(swap.ok()) << swap.status().message();
     swap_ = std::move(*swap);
   }
@@ -158,7 +158,8 @@ TEST_F(SessionSwapTest, AFullDiskLeavesAllUnchanged) {
 TEST_F(SessionSwapTest, AnUnusableDirectoryIsAnError) {
   const std::string file = directory_ + "/file";
   std::ofstream(file) << "x";
-  EXPECT_EQ(SessionSwap::open(model_->engine(), file + "/below").status().code(), Code::kIo);
+  EXPECT_EQ(SessionSwap::open(model_->engine().context(), file + "/below").status().code(),
+            Code::kIo);
   talk(3);
   fs::remove_all(directory_);
   EXPECT_EQ(swap_->enter(*talks_[0]).status().code(), Code::kIo);
@@ -217,7 +218,7 @@ TEST_F(SessionSwapTest, AnUnreadableFileIsAnErrorUntilTheSequenceIsCleared) {
 #endif
 
 TEST_F(SessionSwapTest, WithoutADirectoryThereAreAsManyAsPlanned) {
-  const auto swap = SessionSwap::open(model_->engine(), "");
+  const auto swap = SessionSwap::open(model_->engine().context(), "");
   ASSERT_TRUE(swap.ok());
   const auto one = (*swap)->create(), two = (*swap)->create();
   ASSERT_TRUE(one.ok() && two.ok());

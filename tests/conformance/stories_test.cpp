@@ -63,8 +63,8 @@ TEST_F(StoriesTest, CheckpointsMatch) {
   ASSERT_NE(opened.session, nullptr);
   std::map<std::string, std::vector<float>> ours;
   std::map<std::string, int32_t> width;
-  opened.session->observe([&](const char* name, int32_t ne0, int32_t ne1, int32_t rows,
-                              const float* data, int64_t stride) {
+  opened.session->context().executor->observe([&](const char* name, int32_t ne0, int32_t ne1,
+                                                  int32_t rows, const float* data, int64_t stride) {
     std::vector<float>& out = ours[name];
     width[name] = ne0;
     for (int32_t t = 0; t < rows; ++t) {

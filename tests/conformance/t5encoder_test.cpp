@@ -73,8 +73,9 @@ class T5Encoder : public testing::TestWithParam<const char*> {
     Opened opened = open_model(whole_, options(1));
     if (opened.session == nullptr) return {};
     std::vector<float> out;
-    opened.session->observe([&](const char* name, int32_t ne0, int32_t ne1, int32_t rows,
-                                const float* data, int64_t stride) {
+    opened.session->context().executor->observe([&](const char* name, int32_t ne0, int32_t ne1,
+                                                    int32_t rows, const float* data,
+                                                    int64_t stride) {
       // The decoder's final norm has the same name, but comes later.
       if (!out.empty() || std::string_view(name) != "result_norm.MUL") return;
       for (int32_t r = 0; r < rows; ++r) {

@@ -213,7 +213,7 @@ TEST(VisionText, SavedStatesAndForksGoOn) {
     ASSERT_TRUE(s.read_state(0, state).ok());
     const std::vector<int32_t> rest(last.begin() + 1, last.end());
     const std::vector<int32_t> tokens(s.tokens().begin(), s.tokens().end());
-    auto fork = session::Session::create(opened.model->engine());
+    auto fork = session::Session::create(opened.model->engine().context());
     ASSERT_TRUE(fork.ok());
     ASSERT_TRUE((*fork)->fork_from(s).ok());
     const std::vector<float> wanted = all_logits(opened, rest, rest.size());

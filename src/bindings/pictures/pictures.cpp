@@ -17,7 +17,10 @@ class PictureBinding {
   // Before inspect() and open() of the engine, whose header has been read.
   bool open(const val& options);
   // After open() of the engine.
-  void attach() { pictures_->attach(*engine_.engine_); }
+  void attach() {
+    session::Engine& text = *engine_.engine_;
+    pictures_->attach(text.context(), text.replanner());
+  }
   std::string cost(unsigned width, unsigned height);
 
   // --- a prompt: idle engine, no reads of its weights pending
