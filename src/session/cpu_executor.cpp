@@ -5,21 +5,6 @@
 
 namespace sluice::session {
 
-CpuExecutor::CpuExecutor(const ExecutionContext& context)
-    : cx_(context),
-      feed_(context),
-      row_feed_(context),
-      lora_(context.adapters, context.table, context.pool, context.working) {
-  size_t products = 4;
-  for (const std::vector<int32_t>& heads : context.program.by_head) {
-    products = std::max(products, heads.size());
-  }
-  products_.reserve(products);
-  size_t experts = 0;
-  for (const model::Moe& moe : context.program.moes) experts = std::max(experts, moe.up.size());
-  uses_.reserve(experts);
-}
-
 void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {
   cx_.spec = spec;
   cx_.spec.parts = {};
@@ -54,25 +39,23 @@ void CpuExecutor::restart() {
   }
   cx_.enter(cx_.lanes[0]);
   cx_.rows = cx_.n_tokens();
-  pc_ = cx_.spec.encode || cx_.spec.embed ? 0 : static_cast<size_t>(cx_.program.decoder);
+  cx_.enter_op(cx_.spec.encode || cx_.spec.embed ? 0 : static_cast<size_t>(cx_.program.decoder));
   eval_.restart();
   cx_.observed = eval_.on();
-  read_failed_ = false;
-  cursor_ = {};
-  feed_.restart();
+  cx_.read_failed = false;
   // Drop the demands of an abandoned batch, which would keep slots from the first operations.
   cx_.weights.residency().set_demand({});
   replans_seen_ = cx_.weights.replans();
   if constexpr (kPartialForward) {
     if (cx_.in_part()) {
-      pc_ = cx_.spec.part->first;
+      cx_.at = cx_.spec.part->first;
       enter_part(cx_);
     }
   }
   if constexpr (model::kNextn) {
     note_states_begin(cx_);
     if (cx_.in_nextn()) {
-      pc_ = static_cast<size_t>(cx_.program.nextn.first);
+      cx_.at = static_cast<size_t>(cx_.program.nextn.first);
       enter_nextn(cx_);
     }
   }
@@ -81,9 +64,9 @@ void CpuExecutor::restart() {
 // Behind the first layers, adds the further values of a picture's rows.
 void CpuExecutor::add_deepstack() {
   const MediaBatch& media = cx_.spec.media;
-  const int32_t layer = cx_.program.ops[pc_].layer;
+  const int32_t layer = cx_.program.ops[cx_.at].layer;
   const int64_t n = cx_.program.hp.n_embd;
-  const size_t next = after(pc_);
+  const size_t next = after(cx_.at);
   const bool ends = next >= cx_.program.ops.size() || cx_.program.ops[next].layer != layer;
   if (layer < 0 || !ends || layer >= cx_.program.hp.media.n_deepstack) return;
   if (media.width < n * (layer + 2)) return;
@@ -95,10 +78,8 @@ void CpuExecutor::add_deepstack() {
 
 void CpuExecutor::next_op() {
   if (cx_.spec.media.rows != nullptr) add_deepstack();
-  eval_.after(cx_, pc_);
-  cursor_ = {};
-  feed_.restart();
-  pc_ = after(pc_);
+  eval_.after(cx_, cx_.at);
+  cx_.enter_op(after(cx_.at));
 }
 
 Step CpuExecutor::step(int32_t* max_ops) {
@@ -113,17 +94,17 @@ Step CpuExecutor::run_ops(int32_t* max_ops) {
   const std::vector<model::Op>& ops = cx_.program.ops;
   cx_.weights.poll();
   for (; *max_ops > 0; --*max_ops) {
-    cx_.times.enter(cx_.program, ops[pc_]);
-    if (!ops[pc_].is<model::EmbedOp>()) row_feed_.request();
-    if (!cursor_.started) eval_.before(cx_, ops[pc_]);
-    const bool ran = run_op(ops[pc_]);
+    cx_.times.enter(cx_.program, ops[cx_.at]);
+    if (!ops[cx_.at].is<model::EmbedOp>()) cx_.embeddings.request();
+    if (!cx_.started) eval_.before(cx_, ops[cx_.at]);
+    const bool ran = run_op(cx_, ops[cx_.at]);
     if (!cx_.weights.failure().ok()) {  // found bad weights
       active_ = false;
       failure_ = cx_.weights.failure();
       return Step::kFailed;
     }
     if (!ran) {
-      if (read_failed_) {  // the batch's results are incomplete
+      if (cx_.read_failed) {  // the batch's results are incomplete
         restart();
         continue;
       }
@@ -132,10 +113,10 @@ Step CpuExecutor::run_ops(int32_t* max_ops) {
       if (cx_.weights.poll() || cx_.weights.help_reading()) continue;
       return Step::kBlocked;
     }
-    const bool cut = ops[pc_].is<model::SelectOp>() && cx_.rows == 0;
+    const bool cut = ops[cx_.at].is<model::SelectOp>() && cx_.rows == 0;
     next_op();
-    const bool part_done = cx_.in_part() && pc_ == cx_.spec.part->end;
-    if (pc_ == ops.size() || cut || part_done) {
+    const bool part_done = cx_.in_part() && cx_.at == cx_.spec.part->end;
+    if (cx_.at == ops.size() || cut || part_done) {
       active_ = false;
       if constexpr (kPartialForward) {
         if (cx_.in_part()) end_part(cx_);
@@ -160,23 +141,6 @@ void CpuExecutor::expect_decoder() {
   while (!p.ops[op].is<model::MatmulOp>()) ++op;
   const int32_t item = cx_.weights.item_of_mat(p.ops[op].as<model::MatmulOp>().all[0].mat);
   cx_.weights.residency().set_cursor(cx_.weights.residency().first_unit(item));
-}
-
-bool CpuExecutor::run_products() {
-  if (!settle(feed_.run(products_))) return false;
-  for (const Product& product : products_) {
-    lora_.add(product);
-    if (watch_.see == nullptr) continue;
-    const kernels::Acts& x = product.acts;
-    watch_.see(watch_.context, cx_.program.mats[static_cast<size_t>(product.mat)], x.f32, x.ld,
-               x.n_tokens);
-  }
-  return true;
-}
-
-bool CpuExecutor::settle(WeightRun ran) {
-  if (ran == WeightRun::kReadFailed) read_failed_ = true;
-  return ran == WeightRun::kDone;
 }
 
 const model::Tail& CpuExecutor::tail() const {
@@ -214,7 +178,7 @@ std::span<float> CpuExecutor::logits(int32_t row) const {
 }
 
 int32_t CpuExecutor::layer() const {
-  return active_ ? cx_.program.ops[pc_].layer : -1;
+  return active_ ? cx_.program.ops[cx_.at].layer : -1;
 }
 
 }  // namespace sluice::session

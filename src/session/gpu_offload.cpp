@@ -27,9 +27,9 @@ Status Replanner::offload_layers(int32_t layers) {
 
 void CpuExecutor::demand_weights() {
   // Experts, table rows and vectors request their own weights.
-  if (!cursor_.started || !cx_.program.ops[pc_].is<model::MatmulOp>()) return;
-  feed_.units_to_come(products_, &demand_);
-  cx_.weights.residency().set_demand(demand_);
+  if (!cx_.started || !cx_.program.ops[cx_.at].is<model::MatmulOp>()) return;
+  cx_.stream.units_to_come(cx_.products, &cx_.demand);
+  cx_.weights.residency().set_demand(cx_.demand);
   cx_.weights.poll();
 }
 

@@ -3,8 +3,9 @@
 // sums do not depend on batching.
 #include <algorithm>
 
-#include "session/cpu_executor.h"
+#include "session/moe_router.h"
 #include "session/ops.h"
+#include "session/weight_ops.h"
 
 namespace sluice::session {
 
@@ -63,113 +64,113 @@ void scatter_tokens(CpuBatch& cx, const Op& op, const ExpertRun& run, const floa
   }
 }
 
-}  // namespace
-
 // Phases of one expert: 0 gather, 1 gate and up, 2 activate, 3 down, 4 add to the output.
-bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
-  const model::Moe& moe = mixture_of(cx_.program, op);
+bool run_expert(WeightBatch& cx, const Op& op, const ExpertRun& run) {
+  const model::Moe& moe = mixture_of(cx.program, op);
   const int32_t n = op.n;
-  float* in = cx_.working.experts();
-  float* out = in + static_cast<int64_t>(cx_.plan.batch.n_batch) * n;
+  float* in = cx.working.experts();
+  float* out = in + static_cast<int64_t>(cx.plan.batch.n_batch) * n;
   const size_t e = static_cast<size_t>(run.expert);
-  const int64_t ld_gu = cx_.width(Buf::kGateUp);
-  float* gu = cx_.buffer(Buf::kGateUp);
+  const int64_t ld_gu = cx.width(Buf::kGateUp);
+  float* gu = cx.buffer(Buf::kGateUp);
   const auto product = [&](int32_t mat, int32_t bias, int32_t scale, const float* x, int64_t ld,
                            float* y, int64_t ldy) {
     Product p;
     p.mat = mat;
     p.bias = bias;
-    p.bias_at = run.expert * cx_.program.mats[static_cast<size_t>(mat)].rows;
-    p.acts = {x, ld, cx_.working.q8(), run.count};
+    p.bias_at = run.expert * cx.program.mats[static_cast<size_t>(mat)].rows;
+    p.acts = {x, ld, cx.working.q8(), run.count};
     p.y = y;
     p.ldy = ldy;
-    if (scale >= 0) p.factor = cx_.vec(scale)[e];
-    products_.push_back(p);
+    if (scale >= 0) p.factor = cx.vec(scale)[e];
+    cx.products.push_back(p);
   };
-  const auto next_phase = [this] {
-    ++cursor_.phase;
-    feed_.restart();
+  const auto next_phase = [&cx] {
+    ++cx.phase;
+    cx.stream.restart();
   };
   const bool gated = !moe.gate.empty();
-  if (cursor_.phase == 0) {
-    gather_tokens(cx_, op, run, in);
-    if ((gated && wants_q8(cx_, moe.gate[e])) || wants_q8(cx_, moe.up[e])) {
-      quantize(cx_, in, n, n, run.count, cx_.working.q8());
+  if (cx.phase == 0) {
+    gather_tokens(cx, op, run, in);
+    if ((gated && wants_q8(cx, moe.gate[e])) || wants_q8(cx, moe.up[e])) {
+      quantize(cx, in, n, n, run.count, cx.working.q8());
     }
     next_phase();
   }
-  if (cursor_.phase == 1) {
-    products_.clear();
+  if (cx.phase == 1) {
+    cx.products.clear();
     if (gated) product(moe.gate[e], moe.gate_bias, moe.gate_scale, in, n, gu, ld_gu);
     float* up = gated ? gu + moe.n_ff : gu;
     product(moe.up[e], moe.up_bias, moe.up_scale, in, n, up, ld_gu);
-    if (!run_products()) return false;
+    if (!run_products(cx)) return false;
     next_phase();
   }
-  if (cursor_.phase == 2) {
-    cx_.for_rows(run.count, [&](int32_t i) { activate(cx_, moe.act, gu + i * ld_gu, moe.n_ff); });
-    if (wants_q8(cx_, moe.down[e])) quantize(cx_, gu, ld_gu, moe.n_ff, run.count, cx_.working.q8());
+  if (cx.phase == 2) {
+    cx.for_rows(run.count, [&](int32_t i) { activate(cx, moe.act, gu + i * ld_gu, moe.n_ff); });
+    if (wants_q8(cx, moe.down[e])) quantize(cx, gu, ld_gu, moe.n_ff, run.count, cx.working.q8());
     next_phase();
   }
-  if (cursor_.phase == 3) {
-    products_.clear();
+  if (cx.phase == 3) {
+    cx.products.clear();
     product(moe.down[e], moe.down_bias, moe.down_scale, gu, ld_gu, out, n);
-    if (!run_products()) return false;
+    if (!run_products(cx)) return false;
     next_phase();
   }
-  scatter_tokens(cx_, op, run, out);
+  scatter_tokens(cx, op, run, out);
   return true;
 }
 
 // Lets the experts of this batch compete for memory. Nothing to do if all of them are in memory.
-void CpuExecutor::note_experts(const model::Moe& moe) {
-  residency::Residency& r = cx_.weights.residency();
+void note_experts(WeightBatch& cx, const model::Moe& moe) {
+  residency::Residency& r = cx.weights.residency();
   if (r.plan().experts.empty()) return;
-  uses_.clear();
-  for (int32_t i = 0; i < n_runs_; ++i) {
-    const ExpertRun& run = cx_.working.expert_runs()[i];
-    const int32_t item = cx_.weights.item_of_mat(moe.up[static_cast<size_t>(run.expert)]);
-    uses_.push_back({r.expert_of(item), run.count});
+  cx.uses.clear();
+  for (int32_t i = 0; i < cx.n_experts; ++i) {
+    const ExpertRun& run = cx.working.expert_runs()[i];
+    const int32_t item = cx.weights.item_of_mat(moe.up[static_cast<size_t>(run.expert)]);
+    cx.uses.push_back({r.expert_of(item), run.count});
   }
-  r.use_experts(cx_.rows, uses_);
+  r.use_experts(cx.rows, cx.uses);
 }
 
-void CpuExecutor::demand_from(const model::Moe& moe, int32_t first) {
-  residency::Residency& r = cx_.weights.residency();
-  demand_.clear();
+void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
+  residency::Residency& r = cx.weights.residency();
+  cx.demand.clear();
   const auto units_of = [&](int32_t mat) {
-    const int32_t item = cx_.weights.item_of_mat(mat);
-    for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) demand_.push_back(u);
+    const int32_t item = cx.weights.item_of_mat(mat);
+    for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) cx.demand.push_back(u);
   };
-  for (int32_t i = first; i < n_runs_; ++i) {
-    const size_t e = static_cast<size_t>(cx_.working.expert_runs()[i].expert);
+  for (int32_t i = first; i < cx.n_experts; ++i) {
+    const size_t e = static_cast<size_t>(cx.working.expert_runs()[i].expert);
     if (!moe.gate.empty()) units_of(moe.gate[e]);
     units_of(moe.up[e]);
     units_of(moe.down[e]);
   }
-  r.set_demand(demand_);
-  cx_.weights.poll();
+  r.set_demand(cx.demand);
+  cx.weights.poll();
 }
 
-bool CpuExecutor::op_moe(const Op& op) {
-  const model::Moe& moe = mixture_of(cx_.program, op);
-  if (!cursor_.started) {
-    n_runs_ = route(cx_, moe, routing_);
-    run_ = 0;
-    note_experts(moe);
+}  // namespace
+
+bool op_moe(WeightBatch& cx, const Op& op) {
+  const model::Moe& moe = mixture_of(cx.program, op);
+  if (!cx.started) {
+    cx.n_experts = route(cx, moe, cx.routing);
+    note_experts(cx, moe);
+    cx.expert = 0;
     if (!op.as<model::MoeOp>().add) {
-      for (int32_t t = 0; t < cx_.rows; ++t) {
-        std::fill_n(cx_.buffer(op.out) + t * cx_.width(op.out), op.n, 0.0f);
+      for (int32_t t = 0; t < cx.rows; ++t) {
+        std::fill_n(cx.buffer(op.out) + t * cx.width(op.out), op.n, 0.0f);
       }
     }
-    demand_from(moe, 0);
-    cursor_.started = true;
+    demand_from(cx, moe, 0);
+    cx.started = true;
   }
-  for (; run_ < n_runs_; ++run_) {
-    if (!run_expert(op, cx_.working.expert_runs()[run_])) return false;
-    demand_from(moe, run_ + 1);
-    cursor_.phase = 0;
-    feed_.restart();
+  for (; cx.expert < cx.n_experts; ++cx.expert) {
+    if (!run_expert(cx, op, cx.working.expert_runs()[cx.expert])) return false;
+    demand_from(cx, moe, cx.expert + 1);
+    cx.phase = 0;
+    cx.stream.restart();
   }
   return true;
 }

@@ -131,7 +131,7 @@ TEST_P(ExpertCacheTest, APromptReadsEachExpertOnceABatch) {
   session::Engine& engine = opened.model->engine();
   ASSERT_EQ(engine.plan().batch.n_batch, 32);
   Used used;
-  engine.executor().hook_routing({Used::note, &used});
+  engine.context().executor->hook_routing({Used::note, &used});
   const model::Program& p = engine.program();
   const auto bytes_of = [&](int32_t mat) {
     const model::Mat& m = p.mats[static_cast<size_t>(mat)];
