@@ -92,6 +92,9 @@ TEST_F(Convert, QsfTypesRun) {
     const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json", "--force"});
     ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
     EXPECT_LE(error_of(logits(at("out.qsf")), wanted), bound) << type;
+    // In memory they are as dense as in the file.
+    const auto info = nlohmann::json::parse(run({"info", at("out.qsf"), "--json"}).out);
+    EXPECT_LE(info["plan"]["pinned"].get<double>(), 1.01 * info["bytes"].get<double>()) << type;
     const uint64_t bytes = fs::file_size(at("out.qsf"));
     EXPECT_LT(bytes, before);
     before = bytes;
