@@ -30,7 +30,9 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
       }
     }
   }
-  if (scheduler() && !checked(scheduler()->add(session()))) return false;
+  // A session whose prompt has pictures is in no batch until the prompt is computed.
+  const bool batched = scheduler() && media_.empty();
+  if (batched && !checked(scheduler()->add(session()))) return false;
   auto answer = generate::Generation::begin(session(), to_tokens(prompt), chosen);
   if (!answer.ok()) {
     drop_answer(*slot_);  // also removes the session from the scheduler

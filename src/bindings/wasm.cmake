@@ -30,7 +30,7 @@ function(sluice_engine name)
     -sIMPORTED_MEMORY=1 -sALLOW_MEMORY_GROWTH=1 -sABORTING_MALLOC=0
     -sINITIAL_MEMORY=${SLUICE_WASM_INITIAL_MEMORY} -sMAXIMUM_MEMORY=4GB
     -sMEMORY_GROWTH_LINEAR_STEP=65536
-    -sTOTAL_STACK=131072 -sDEFAULT_PTHREAD_STACK_SIZE=65536  # the largest frame takes 9 kB
+    -sTOTAL_STACK=131072 -sDEFAULT_PTHREAD_STACK_SIZE=65536  # the largest frame takes 9 kB, of a GIF on the first 17 kB
     # wasm.mjs checks the imports
     -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0
     # libc reads and prints floating point through software long double. The engine does neither

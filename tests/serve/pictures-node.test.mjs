@@ -19,7 +19,10 @@ const entry = skip
 let server;
 before(async () => {
   if (!skip)
-    server = await Server.startWith(model, '--projector', `${folder}/qwen2.5vl.mmproj.gguf`);
+    server = await Server.startWith(
+      model,
+      ...['--projector', `${folder}/qwen2.5vl.mmproj.gguf`, '--parallel', '2'],
+    );
 });
 after(() => server?.stop());
 
@@ -46,6 +49,25 @@ test('a picture in a request gives the tokens of the reference', { skip }, async
     assert.equal(choices[0].message.content, content);
     assert.equal(usage.prompt_tokens, 41);
   }
+});
+
+test('several completions, beside requests without pictures', { skip }, async () => {
+  const { content } = await server.json('/detokenize', { tokens: entry.greedy });
+  const url = `data:image/png;base64,${readFileSync(`${folder}/media/wide.png`).toString('base64')}`;
+  const options = { temperature: 0, max_tokens: 16, ignore_eos: true };
+  const told = { messages: [{ role: 'user', content: 'tell me' }], ...options };
+  const text = (await server.json('/v1/chat/completions', told)).choices[0].message.content;
+  const [{ choices, usage }, ...others] = await Promise.all([
+    server.json('/v1/chat/completions', { messages: look(url), n: 3, ...options }),
+    server.json('/v1/chat/completions', told),
+    server.json('/v1/chat/completions', told),
+  ]);
+  assert.deepEqual(
+    choices.map(({ message }) => message.content),
+    [content, content, content],
+  );
+  assert.equal(usage.prompt_tokens, 41);
+  for (const other of others) assert.equal(other.choices[0].message.content, text);
 });
 
 test('the server says that the model takes pictures, and fetches none', { skip }, async () => {

@@ -314,7 +314,11 @@ export function generateSpec(
     ...sampling,
     sequence: sequence,
     logitBias,
-    prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
+    // Tokens of a session may be a picture's, which are not in the vocabulary.
+    prompt:
+      isText(prompt) || (sequence > 0 && prompt instanceof Int32Array)
+        ? prompt
+        : tokenIds(prompt, vocabulary),
     maxTokens,
     stop: stops.filter((stop) => stop !== ''),
     stopTokenIds: tokenIds(options.stopTokenIds ?? [], vocabulary),

@@ -15,7 +15,7 @@ import type { InspectOptions, ModelSource } from '../protocol/options.js';
 
 type Options = Pick<
   InspectOptions,
-  'headers' | 'token' | 'fetch' | 'hfEndpoint' | 'cache' | 'cacheDir' | 'signal'
+  'headers' | 'token' | 'fetch' | 'hfEndpoint' | 'cache' | 'cacheDir' | 'signal' | 'projector'
 >;
 
 /** Functions of the entry that loads this module. */
@@ -91,7 +91,9 @@ export class Sources {
     const urls = listOf(source).filter((one) => typeof one === 'string' || one instanceof URL);
     // A reference is resolved with requests to the hub.
     if (urls.some((url) => /^hf:/i.test(`${url}`))) this.#request.origins.push(this.#request.hub);
-    const spec = await this.spec(source);
+    const beside = this.#options.projector === true ? projectorsIn(source) : [];
+    const own = listOf(source).filter((one) => !beside.includes(one));
+    const spec = await this.spec(beside.length ? (own as ModelSource) : source);
     const found = spec.kind === 'url' ? [spec.url] : spec.kind === 'files' ? spec.files : [];
     for (const url of found) if (typeof url === 'string') this.#request.origins.push(originOf(url));
     return spec;
@@ -121,6 +123,8 @@ export class Sources {
   /** The projector beside a model whose source is `spec`. */
   async beside(model: ModelSource, spec: SourceSpec): Promise<SourceSpec> {
     const { listFolder, sourceSpec } = this.#entry;
+    const [listed] = projectorsIn(model);
+    if (listed) return this.spec(listed as ModelSource);
     if (spec.kind === 'path' && listFolder) {
       const folder = spec.path.replace(/[^/\\]*$/, '');
       const [found] = projectors((await listFolder(folder)).map((path) => ({ path })));
@@ -139,7 +143,9 @@ export class Sources {
       });
       return { kind: 'url', url };
     }
-    return invalid('projector: true needs a model on the hub, or a path: pass the projector.');
+    return invalid(
+      'projector: true needs a model on the hub, a path, or an mmproj file among the files.',
+    );
   }
 
   async #one(source: unknown): Promise<SourceSpec | Blob> {
@@ -182,6 +188,15 @@ export class Sources {
       return invalid(`The ${address.slice(0, 4)}: address cannot be read; it may be revoked.`);
     }
   }
+}
+
+/** The projectors in a list of files and addresses, the one to take first. */
+function projectorsIn(source: unknown): unknown[] {
+  const files = listOf(source).map((one) => {
+    const name = typeof one === 'string' || one instanceof URL ? `${one}` : (one as File).name;
+    return { one, path: fileName(`${name}`) };
+  });
+  return files.length > 1 ? projectors(files).map(({ one }) => one) : [];
 }
 
 /** The members of an array or a FileList, or the source itself. */

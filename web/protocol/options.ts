@@ -143,7 +143,8 @@ export interface InspectOptions {
    * The model's vision projector, a GGUF file (`mmproj`): prompts can then have pictures. It is
    * downloaded and cached like any model; while a picture is read, its encoder takes its memory out
    * of the same `memoryBudget`. CPU only. Loads the full engine (`engine.*-full.wasm`). true: the
-   * one beside the model, in its repository on Hugging Face or (Node) in its directory.
+   * one beside the model: in its repository on Hugging Face, among its files if it is a list of them,
+   * or (Node) in its directory.
    */
   projector?: ModelSource | boolean;
   /** Limits of the tokens of one picture. Default: the projector's own. */

@@ -298,6 +298,9 @@ export interface PicturesBinding {
   /** Address for the RGB bytes of a picture. 0: error(). */
   room(width: number, height: number): number;
   add(): boolean;
+  /** In place of the two: address for the bytes of a GIF or BMP file. 0: error(). */
+  file(length: number): number;
+  addFile(): boolean;
   /** Tokens of the prompt, in which each <__media__> is the next picture. null: error(). */
   layout(prompt: Uint8Array, how: number): Int32Array | null;
   /** Begins to encode what the selected slot does not hold; without `reuse`, everything. */
@@ -310,6 +313,9 @@ export interface PicturesBinding {
   closeEncoder(): boolean;
   /** Whether none of the encoder's reads are pending; otherwise end() must wait. */
   idle(): boolean;
+  /** After the prompt of the selected slot's generation: gives the pictures' memory back. */
+  release(): boolean;
+  /** Gives the pictures' memory back, and ends the selected slot's work. */
   end(): boolean;
 }
 

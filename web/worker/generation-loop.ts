@@ -28,6 +28,8 @@ interface GenerationCallbacks {
   cancelFlag: CancelFlag;
   /** The prompt was accepted; the sequence now is the prompt. */
   begun(): void;
+  /** The prompt is computed. No generation is stepped until this settles. */
+  prompted?(): Promise<void>;
   pieces(pieces: GeneratedToken[]): void;
 }
 
@@ -134,11 +136,24 @@ export class GenerationLoop {
           },
         );
         if (!wanted) all.forEach((answering) => this.#end(answering));
+        else await this.#settlePrompts();
       } catch (error) {
         for (const answering of all) this.#end(answering, error);
       }
     }
     this.#driving = false;
+  }
+
+  async #settlePrompts(): Promise<void> {
+    const { binding } = this.#engine;
+    for (const answering of this.#answers) {
+      const { slot, prompted } = answering;
+      if (!prompted) continue;
+      binding.select(slot);
+      if (binding.answer().inPrompt) continue;
+      delete answering.prompted;
+      await prompted();
+    }
   }
 
   /** Delivers new tokens of a generation, and finishes it if it has ended or was cancelled. */

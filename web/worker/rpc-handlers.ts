@@ -235,19 +235,28 @@ export class RpcHandlers {
           this.#line.taken,
           spec.sequence < 0 ? tokens : undefined,
         );
+        // With pictures, others start after the prompt, which is computed alone.
+        let reading = pictures;
         try {
-          await pictures?.encode(spec.cachePrompt, cancelFlag);
+          await reading?.encode(spec.cachePrompt, cancelFlag);
           const result = await this.#running.answer(slot, tokens, spec, {
             cancelFlag,
             begun: () => {
               this.#sequences.settle();
-              begun();
+              if (!pictures) begun();
             },
+            ...(pictures && {
+              prompted: async () => {
+                await pictures.release();
+                reading = undefined;
+                begun();
+              },
+            }),
             pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
           });
           return pictures ? { ...result, read: tokens } : result;
         } finally {
-          await pictures?.end();
+          await reading?.end();
         }
       }, choice);
     });

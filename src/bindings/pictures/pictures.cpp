@@ -25,6 +25,9 @@ class PictureBinding {
 
   // --- a prompt: idle engine, no reads of its weights pending
   unsigned room(unsigned width, unsigned height);
+  // In place of room(): address of the bytes of a picture's file, which add_file() decodes.
+  unsigned file(unsigned length);
+  bool add_file();
   bool add() { return checked(pictures_->add(std::move(image_))); }
   val layout(const val& bytes, unsigned how);
   // Begins encoding the pictures that the selected slot does not hold.
@@ -35,6 +38,9 @@ class PictureBinding {
   unsigned queue();
   // Whether the encoder waits for no read; only then may end() be called.
   bool idle() { return pictures_->idle(); }
+  // The selected slot's generation has computed its prompt: forgets the pictures.
+  bool release();
+  // Ends the selected slot's work, too.
   bool end();
 
  private:
@@ -46,6 +52,8 @@ class PictureBinding {
   std::string kernels_;
   std::unique_ptr<multimodal::Pictures> pictures_;
   media::Image image_;
+  AlignedBuffer file_;
+  unsigned file_bytes_ = 0;
   std::vector<Token> tokens_;  // of the prompt
 };
 
@@ -88,6 +96,18 @@ unsigned PictureBinding::room(unsigned width, unsigned height) {
   return static_cast<unsigned>(reinterpret_cast<uintptr_t>(image_.row(0)));
 }
 
+unsigned PictureBinding::file(unsigned length) {
+  if (!checked(pictures_->make_room_for_file(length)) || !checked(file_.allocate(length))) return 0;
+  file_bytes_ = length;
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(file_.data()));
+}
+
+bool PictureBinding::add_file() {
+  const bool added = checked(pictures_->add_file({file_.as<uint8_t>(), file_bytes_}, {}));
+  file_ = {};
+  return added;
+}
+
 val PictureBinding::layout(const val& bytes, unsigned how) {
   AlignedBuffer text;
   if (!engine_.copy_bytes(bytes, &text)) return val::null();
@@ -123,10 +143,21 @@ unsigned PictureBinding::queue() {
   return static_cast<unsigned>(reinterpret_cast<uintptr_t>(pictures_->queue()));
 }
 
+bool PictureBinding::release() {
+  engine_.media_ = {};
+  image_ = {};
+  file_ = {};
+  tokens_ = {};
+  if (!checked(pictures_->end())) return false;
+  generate::Scheduler* const scheduler = engine_.scheduler();
+  return scheduler == nullptr || checked(scheduler->add(engine_.session()));
+}
+
 bool PictureBinding::end() {
   engine_.drop_work();
   engine_.media_ = {};
   image_ = {};
+  file_ = {};
   tokens_ = {};
   return checked(pictures_->end());
 }
@@ -140,12 +171,15 @@ EMSCRIPTEN_BINDINGS(sluice_pictures) {
       .function("cost", &PictureBinding::cost)
       .function("room", &PictureBinding::room)
       .function("add", &PictureBinding::add)
+      .function("file", &PictureBinding::file)
+      .function("addFile", &PictureBinding::add_file)
       .function("layout", &PictureBinding::layout)
       .function("begin", &PictureBinding::begin)
       .function("step", &PictureBinding::step)
       .function("closeEncoder", &PictureBinding::close_encoder)
       .function("queue", &PictureBinding::queue)
       .function("idle", &PictureBinding::idle)
+      .function("release", &PictureBinding::release)
       .function("end", &PictureBinding::end);
 }
 

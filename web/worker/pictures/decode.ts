@@ -1,9 +1,9 @@
 // Decodes a picture to RGB: 8 bits, upright, alpha over white. PNG is decoded here, since a canvas
-// multiplies colours by alpha and loses some. Everything else is decoded by the platform.
+// multiplies colours by alpha and loses some. Everything else is decoded by the platform or the engine.
 
 import { decode as decodePng } from 'fast-png';
 import type { ImageSpec } from '../../protocol/messages.js';
-import type { Decoders, Fail, Rgb, Rgba } from './types.js';
+import type { Decoders, EngineFile, Fail, Rgb, Rgba } from './types.js';
 import { orientationOf, turned } from './orientation.js';
 
 // Caps on what is allocated; src/media/image.h has the same.
@@ -11,7 +11,11 @@ const kMaxFileBytes = 256 << 20;
 const kMaxPixels = 64 << 20;
 const kMaxSide = 65535;
 
-export async function decodeImage(image: ImageSpec, decoders: Decoders, error: Fail): Promise<Rgb> {
+export async function decodeImage(
+  image: ImageSpec,
+  decoders: Decoders,
+  error: Fail,
+): Promise<Rgb | EngineFile> {
   if ('data' in image) {
     check(image.width, image.height, error);
     if (image.data.length !== 4 * image.width * image.height)
@@ -40,6 +44,7 @@ export async function decodeImage(image: ImageSpec, decoders: Decoders, error: F
     );
   const [width, height] = sizeOf(bytes, format);
   if (width) check(width, height!, error);
+  if (decoders.byEngine?.includes(format)) return { file: bytes };
   try {
     const image = format === 'png' ? png(bytes) : overWhite(await decoders.file(bytes, format));
     return turned(image, orientationOf(bytes, format));
@@ -82,7 +87,10 @@ export function sizeOf(bytes: Uint8Array, format: string): number[] {
   try {
     if (format === 'png') return [view.getUint32(16), view.getUint32(20)];
     if (format === 'gif') return [view.getUint16(6, true), view.getUint16(8, true)];
-    if (format === 'bmp') return [view.getInt32(18, true), Math.abs(view.getInt32(22, true))];
+    if (format === 'bmp')
+      return view.getUint32(14, true) === 12 // the header of OS/2
+        ? [view.getUint16(18, true), view.getUint16(20, true)]
+        : [view.getInt32(18, true), Math.abs(view.getInt32(22, true))];
     if (format === 'webp') return webpSize(view);
     for (let at = 2; at < bytes.length;) {
       if (view.getUint8(at) !== 0xff) return [];

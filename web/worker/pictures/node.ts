@@ -1,4 +1,5 @@
-// Pictures in Node's worker: JPEG and WebP are decoded by libraries in wasm beside this file.
+// Pictures in Node's worker: JPEG and WebP are decoded by libraries in wasm beside this file, GIF and
+// BMP by the engine.
 
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -26,17 +27,14 @@ let jpeg: Promise<unknown> | undefined;
 let webp: Promise<unknown> | undefined;
 
 const decoders: Decoders = {
+  byEngine: ['gif', 'bmp'],
   async file(bytes, format) {
     if (format === 'jpeg') {
       await (jpeg ??= compiled('./jpeg.wasm').then((module) => initJpeg(module)));
       return decodeJpeg(bytes.buffer, { preserveOrientation: false });
     }
-    if (format === 'webp') {
-      await (webp ??= compiled('./webp.wasm').then((module) => initWebp(module as never)));
-      return decodeWebp(bytes.buffer);
-    }
-    const message = `${format.toUpperCase()} pictures are not read in Node: PNG, JPEG and WebP are.`;
-    throw Object.assign(new Error(message), { name: 'SluiceError', code: 'NOT_SUPPORTED' });
+    await (webp ??= compiled('./webp.wasm').then((module) => initWebp(module as never)));
+    return decodeWebp(bytes.buffer);
   },
 };
 

@@ -32,15 +32,18 @@ export class Prompts implements PicturePrompts {
     const { pictures, memory } = engine;
     if (typeof prompt !== 'string')
       throw error('INVALID_ARGUMENT', 'A prompt with pictures must be a string.');
-    if (engine.info.plan.parallel > 1) throw error('NOT_SUPPORTED', 'Pictures need parallel: 1.');
     await this.end();
     for (const image of spec.images!) {
-      const { width, height, rgb } = await decodeImage(image, this.#decoders, error);
+      const decoded = await decodeImage(image, this.#decoders, error);
       await this.#host.running.quiet();
-      const address = pictures.room(width, height);
+      const whole = 'file' in decoded;
+      const bytes = whole ? decoded.file : decoded.rgb;
+      const address = whole
+        ? pictures.file(bytes.length)
+        : pictures.room(decoded.width, decoded.height);
       this.#check(address);
-      new Uint8Array(memory.buffer, address, rgb.length).set(rgb);
-      this.#check(pictures.add());
+      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
+      this.#check(whole ? pictures.addFile() : pictures.add());
       await this.#breathe(flag);
     }
     const tokens = pictures.layout(new TextEncoder().encode(prompt), this.#host.flagsOf(spec));
@@ -76,7 +79,13 @@ export class Prompts implements PicturePrompts {
     this.#check(pictures.closeEncoder());
   }
 
-  /** Forgets the prompt's pictures; the model gets their memory back. */
+  /** After the prompt of the selected slot's generation; the model gets the pictures' memory back. */
+  async release(): Promise<void> {
+    await this.#host.running.quiet();
+    this.#check(this.#host.engine.pictures.release());
+  }
+
+  /** Forgets the prompt's pictures, and ends the selected slot's work. */
   async end(): Promise<void> {
     const { pictures } = this.#host.engine;
     while (this.#queue && !pictures.idle()) await this.#wait(this.#queue.completed);

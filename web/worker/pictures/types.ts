@@ -16,7 +16,12 @@ export interface PicturePrompts {
   layout(prompt: string | Int32Array, spec: LayoutSpec, flag: Cancellable): Promise<Int32Array>;
   /** Encodes the pictures that the selected slot does not hold; without `reuse`, all. */
   encode(reuse: boolean, flag: Cancellable): Promise<void>;
-  /** Forgets the prompt's pictures; the model gets their memory back. */
+  /**
+   * Forgets the prompt's pictures once the generation on the selected slot has computed the prompt.
+   * The model gets their memory back, and other generations may start.
+   */
+  release(): Promise<void>;
+  /** The same for a generation that has not come that far, which ends. */
   end(): Promise<void>;
 }
 
@@ -62,8 +67,15 @@ export interface Rgba {
   data: Uint8Array | Uint8ClampedArray;
 }
 
+/** A picture's file that the engine decodes. */
+export interface EngineFile {
+  file: Uint8Array;
+}
+
 /** What a platform decodes. */
 export interface Decoders {
+  /** Formats that are left to the engine. */
+  byEngine?: readonly string[];
   /** A picture's file that is not PNG, as it is stored. */
   file(bytes: Uint8Array<ArrayBuffer>, format: string): Promise<Rgba>;
   bitmap?(bitmap: ImageBitmap): Promise<Rgba>;
