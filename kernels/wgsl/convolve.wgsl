@@ -1,11 +1,12 @@
 // Causal convolution of each channel over the tokens, in place. One invocation per channel keeps
 // the last TAPS inputs in registers, since results overwrite them. The carried state is the last
 // TAPS - 1 inputs, oldest first. It is read before the first token and written behind the last one,
-// and where a copy is due.
+// and where a copy is due, unless the queue of steps that this one belongs to has ended.
 struct Params {
   x: u32, x_ld: u32, n: u32, tokens: u32,
   weights: u32, bias: i32, before: u32, after: u32,
   copies: u32, step: u32, due: u32, every: u32,
+  ended: i32,  // arena, or -1
 }
 fn carry(at: u32, inputs: ptr<function, array<f32, TAPS>>) {
   for (var j = 1u; j < TAPS; j++) {
@@ -30,7 +31,8 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
   if (p.bias >= 0) {
     bias = vectors[u32(p.bias) + channel];
   }
-  var due = p.due;
+  let ended = p.ended >= 0 && arena[max(p.ended, 0)] != 0.0;
+  var due = select(p.due, 0u, ended);
   var copy = p.copies + channel;
   for (var t = 0u; t < p.tokens; t++) {
     let at = p.x + t * p.x_ld + channel;
@@ -49,5 +51,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
       copy += p.step;
     }
   }
-  carry(p.after + channel, &inputs);
+  if (!ended) {
+    carry(p.after + channel, &inputs);
+  }
 }

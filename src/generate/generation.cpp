@@ -71,10 +71,6 @@ std::vector<Token> as_source(std::span<const Token> prompt, Token start) {
   return out;
 }
 
-// How long steps may be queued: a caller sees no token meanwhile, and cancels the rest in vain.
-constexpr double kQueueMs = 100;
-constexpr int32_t kMinQueue = 4, kMaxQueue = 64;
-
 double rate(int32_t tokens, double ms) {
   return tokens > 0 && ms > 0 ? tokens * 1000 / ms : 0;
 }
@@ -147,14 +143,12 @@ struct Generation::Impl {
   State state = State::kEnded;
   bool in_prompt = true;
   std::optional<Drafter> drafter;
-  std::vector<float> sampling;          // of `queue`
-  std::vector<Token> stops;             // of `queue`; empty: not looked for yet
-  session::StepQueue queue;             // steps whose tokens the executor chooses
-  int32_t queued = 0;                   // steps of the pass, if it is a queue
-  double queue_began = 0, step_ms = 0;  // when it began, and the time of each of its steps
-  std::vector<Token> upcoming;          // tokens of the next pass
-  int32_t length = 0;                   // tokens of the sequence before unconfirmed draft tokens
-  int32_t first_row = 0;                // position whose logits are the first of the pass
+  float sampling[4 + session::kMaxQueue];  // of `queue`
+  session::StepQueue queue;                // steps whose tokens the executor chooses
+  int32_t queued = 0;                      // steps of the pass, if it is a queue
+  std::vector<Token> upcoming;             // tokens of the next pass
+  int32_t length = 0;                      // tokens of the sequence before unconfirmed draft tokens
+  int32_t first_row = 0;                   // position whose logits are the first of the pass
   std::vector<Piece> pieces;  // the first `ready` of them can be taken, the others are held
   size_t ready = 0;
   uint64_t released_bytes = 0;  // text bytes of all pieces that became ready
@@ -242,10 +236,6 @@ Step Generation::Impl::advance(int32_t max_ops) {
     counts.prompt_ms = prompt_end - started;
     in_prompt = false;
     if (options.max_tokens == 0) return end(Finish::kLength);
-  }
-  if (queued > 0) {
-    const int32_t steps = std::max(session.position() - first_row, 1);
-    step_ms = (monotonic_ms() - queue_began) / steps;
   }
   state = State::kChoose;
   return Step::kProgress;
@@ -392,34 +382,29 @@ Step Generation::Impl::draft_step(int32_t max_ops) {
 int32_t Generation::Impl::steps_to_queue() const {
   const sample::Params& params = options.sampling;
   const bool drawn = params.temperature > 0;
-  const int32_t most = std::min(session.max_queue(), kMaxQueue);
+  const int32_t most = session.max_queue();
   if (most < 2 || upcoming.size() != 1 || drafter || matcher || options.logprobs >= 0 ||
       !options.script.empty() || !sample::keeps_logits(params) ||
       (drawn && (params.top_k < 1 || params.top_k > session::kMaxQueuedTopK)) ||
       static_cast<int32_t>(session.chosen().size()) < queued) {
     return 0;
   }
-  const double in_time = step_ms > 0 ? std::min(kQueueMs / step_ms, double{kMaxQueue}) : 0;
-  const int64_t left = options.max_tokens >= 0 ? options.max_tokens - counts.generated : most;
-  return static_cast<int32_t>(
-      std::min<int64_t>({most, left, std::max(static_cast<int32_t>(in_time), kMinQueue)}));
+  if (options.max_tokens < 0) return most;
+  return static_cast<int32_t>(std::min<int64_t>(options.max_tokens - counts.generated, most));
 }
 
 Status Generation::Impl::begin_queue(int32_t steps) {
-  if (stops.empty()) {
-    stops = options.stop_tokens;
-    const std::span<const Token> ends = tokenizer.end_of_generation();
-    if (!options.ignore_eos) stops.insert(stops.end(), ends.begin(), ends.end());
-  }
+  if (!options.ignore_eos) queue.stops = tokenizer.end_of_generation();
   const sample::Params& params = options.sampling;
   if (params.temperature > 0) {
-    sampling = {params.temperature, static_cast<float>(params.top_k), params.top_p, params.min_p};
-    const size_t draws = sampling.size();
-    sampling.resize(draws + static_cast<size_t>(steps));
-    sampler.peek(std::span(sampling).subspan(draws));
+    const std::span<float> all(sampling, 4 + static_cast<size_t>(steps));
+    all[0] = params.temperature;
+    all[1] = static_cast<float>(params.top_k);
+    all[2] = params.top_p;
+    all[3] = params.min_p;
+    sampler.peek(all.subspan(4));
+    queue.sampling = all;
   }
-  queue = {stops, sampling};
-  queue_began = monotonic_ms();
   return session.begin_queue(upcoming[0], steps, queue);
 }
 

@@ -25,6 +25,13 @@ Json list(const std::vector<T>& values, Write&& write) {
   return out;
 }
 
+// An object with one field: nested initializer lists take more code.
+Json one(const char* name, Json value) {
+  Json out = Json::object();
+  out[name] = std::move(value);
+  return out;
+}
+
 Json shape_json(const model::AttentionShape& att, int32_t layer) {
   return {{"heads", att.heads},   {"kvHeads", att.kv_heads},
           {"dk", att.dk},         {"dv", att.dv},
@@ -71,7 +78,7 @@ Json mixture_json(const model::Moe& m) {
 // The fields specific to each kind of operation that the GPU executor supports. It rejects other
 // kinds.
 Json own_json(const model::Op& op) {
-  if (const auto* own = op.get<model::EmbedOp>()) return {{"scale", own->scale}};
+  if (const auto* own = op.get<model::EmbedOp>()) return one("scale", own->scale);
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
   if (const auto* own = op.get<model::RopeOp>()) {
@@ -103,13 +110,13 @@ Json own_json(const model::Op& op) {
             {"inStep", own->stride},
             {"unary", number(own->unary)}};
   }
-  if (const auto* own = op.get<model::AddOp>()) return {{"scale", own->scale}};
-  if (const auto* own = op.get<model::ScaleOp>()) return {{"scale", own->scale}};
-  if (const auto* own = op.get<model::SoftCapOp>()) return {{"softcap", own->cap}};
-  if (const auto* own = op.get<model::ClampOp>()) return {{"softcap", own->limit}};
-  if (const auto* own = op.get<model::GateOp>()) return {{"heads", own->heads}};
-  if (const auto* own = op.get<model::MatchNormOp>()) return {{"heads", own->heads}};
-  if (const auto* own = op.get<model::UnaryOp>()) return {{"unary", number(own->unary)}};
+  if (const auto* own = op.get<model::AddOp>()) return one("scale", own->scale);
+  if (const auto* own = op.get<model::ScaleOp>()) return one("scale", own->scale);
+  if (const auto* own = op.get<model::SoftCapOp>()) return one("softcap", own->cap);
+  if (const auto* own = op.get<model::ClampOp>()) return one("softcap", own->limit);
+  if (const auto* own = op.get<model::GateOp>()) return one("heads", own->heads);
+  if (const auto* own = op.get<model::MatchNormOp>()) return one("heads", own->heads);
+  if (const auto* own = op.get<model::UnaryOp>()) return one("unary", number(own->unary));
   return Json::object();
 }
 

@@ -42,6 +42,7 @@ void GpuExecutor::to_single_step() {
   n_ = 1;
   spec_.first_row = 0;
   spec_.queue = nullptr;
+  held_of_->begin_batch(n_);
 }
 
 void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) {
@@ -163,6 +164,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     const bool queued = spec_.queue != nullptr;
     if (queued && pass_.n_chosen == 0) {
       ++pass_.serial;
+      pass_.kept = 0;  // the queue has changed the recurrent states
       to_single_step();
       cpu_.begin(*held_of_, n_, spec_);
       where_ = Where::kEmbedding;

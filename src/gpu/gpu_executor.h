@@ -46,7 +46,7 @@ struct GpuPass {
   // new memory plan changes them.
   uint32_t x = 0, logits = 0, ropes = 0;
   uint32_t cut = 0;  // the first operation that runs on the CPU; 0: all run on the GPU
-  // How many steps JavaScript can queue; 0: it queues none.
+  // How many steps JavaScript wants in a queue, at most session::kMaxQueue; 0: it queues none.
   uint32_t max_queue = 0;
   // A queue (session/step_queue.h): `steps` > 0, the first of which computes `token`. JavaScript
   // writes the token after each step, [steps] i32 at `chosen`, and how many there are.

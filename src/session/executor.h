@@ -88,7 +88,7 @@ class Executor {
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
   // How many sequences a batch may have.
   [[nodiscard]] virtual int32_t max_parts() const { return 1; }
-  // How many steps a batch with BatchSpec::queue may have; 0: it takes none.
+  // How many steps a batch with BatchSpec::queue may have, at most kMaxQueue; 0: it takes none.
   [[nodiscard]] virtual int32_t max_queue() const { return 0; }
   // The tokens that a batch with BatchSpec::queue chose, one after each of its steps. Empty: it had
   // one step only, and the caller chooses from logits(0).

@@ -191,6 +191,8 @@ void Sequence::begin_batch(int32_t n) {
 void Sequence::commit_batch(int32_t n) {
   undo_ = position_;
   position_ += n;
+  // A queue of steps may end before the batch does.
+  while (!due_.empty() && due_.back().position > position_) due_.pop_back();
   live_ = recurrent_ ? 1 - live_ : live_;
   checkpoints_.insert(checkpoints_.end(), due_.begin(), due_.end());
   due_.clear();

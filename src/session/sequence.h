@@ -84,7 +84,7 @@ class Sequence {
 
   // --- a batch of n tokens from position() on ---------------------------------------------------
   void begin_batch(int32_t n);
-  void commit_batch(int32_t n);
+  void commit_batch(int32_t n);  // the first n of them
   // State of a recurrent layer before the batch, and where the state after it goes.
   [[nodiscard]] const float* state_before(int32_t layer) const {
     return cache_.state(layer, live_);

@@ -80,30 +80,24 @@ Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
 }
 
 Status Session::begin_queue(Token token, int32_t n, const StepQueue& queue) {
-  n = std::min({n, max_queue(), cx_.plan.context.n_ctx - position()});
-  SLUICE_RETURN_IF_ERROR(admission().text({&token, 1}, position(), 1));
-  BatchSpec spec;
-  spec.n_rows = 1;
-  spec.queue = &queue;
-  start_pass(spec, {});
-  sequence_.append({&token, 1});
-  pass_end_ = position() + std::max(n, 1);
-  pass_ = cx_.passes.begin();
-  begin_batch();
+  SLUICE_RETURN_IF_ERROR(begin({&token, 1}));
+  spec_.queue = &queue;
+  pass_end_ = std::min(position() + n, cx_.plan.context.n_ctx);
+  begin_batch();  // in place of the one of a single step
   return {};
 }
 
 // Adds the tokens that a queue chose to the sequence, and returns how many of its steps count.
 int32_t Session::end_queue() {
   const std::span<const Token> chosen = cx_.executor->chosen();
-  const size_t steps = std::max<size_t>(chosen.size(), 1);
-  sequence_.append_chosen(chosen.first(std::min(chosen.size(), steps - 1)));
-  pass_end_ = position() + static_cast<int32_t>(steps);
-  return static_cast<int32_t>(steps);
+  const int32_t steps = std::max(static_cast<int32_t>(chosen.size()), 1);
+  if (!chosen.empty()) sequence_.append_chosen(chosen.first(chosen.size() - 1));
+  pass_end_ = position() + steps;
+  return steps;
 }
 
 std::span<const Token> Session::chosen() const {
-  if (active_ || pass_ == 0 || pass_ != cx_.passes.last() || spec_.queue == nullptr) return {};
+  if (spec_.queue == nullptr || pass_ != cx_.passes.last()) return {};
   return cx_.executor->chosen();
 }
 

@@ -51,10 +51,10 @@ class Session {
   // The same for the logits of the last `n_rows` of the tokens, of which there are at most
   // plan().batch.draft_batch. Row 0 is the first of these rows.
   [[nodiscard]] Status begin_last(std::span<const Token> tokens, int32_t n_rows);
-  // Begins up to `n` steps, as many as fit max_queue() and the context: the first computes `token`,
-  // and each later one the token that the executor chose before (StepQueue). `queue` must outlive
-  // the pass. Then chosen() has the token after each step that was computed; the sequence holds all
-  // but the last of them. Empty: one step was computed, and logits() has its row.
+  // Begins `n` steps, at most max_queue(), or as many as fit the context: the first computes
+  // `token`, and each later one the token that the executor chose before (StepQueue). `queue` must
+  // outlive the pass. Then chosen() has the token after each step that was computed; the sequence
+  // holds all but the last of them. Empty: one step was computed, and logits() has its row.
   [[nodiscard]] Status begin_queue(Token token, int32_t n, const StepQueue& queue);
   [[nodiscard]] int32_t max_queue() const {
     return batcher_ != nullptr ? 0 : cx_.executor->max_queue();

@@ -7,6 +7,7 @@
 
 namespace sluice::session {
 
+inline constexpr int32_t kMaxQueue = 64;  // steps
 inline constexpr int32_t kMaxQueuedTopK = 64;
 
 struct StepQueue {

@@ -225,8 +225,13 @@ const kQueues = [
   [{ temperature: 1, topK: 0, seed: 5 }, false],
   [{ temperature: 0, frequencyPenalty: 1 }, false],
 ];
-// Scaled embeddings and a soft cap; embeddings of positions; a head of its own.
-const queuing = [llama, plain, ...arch.filter(({ name }) => ['gemma2', 'phi3-swa'].includes(name))];
+// Embeddings of positions; recurrent states; scaled embeddings and a soft cap; a head of its own.
+const queuing = [
+  llama,
+  plain,
+  lfm2,
+  ...arch.filter(({ name }) => ['gemma2', 'phi3-swa'].includes(name)),
+];
 for (const model of queuing)
   test(
     `queued steps of ${model.name} give the tokens of a step at a time, in fewer submits`,

@@ -126,9 +126,8 @@ export class GpuExecutor {
   #begun(): this {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
-    this.#prepare(1, 0, 1)
-      .then(() => this.#prepare(1, 0, 1, this.maxQueue > 0))
-      .catch(() => {}); // reported by the pass that needs them
+    // At once, since Dawn fails in Node if it is called while the process ends.
+    this.#prepare(1, 0, 1, this.maxQueue > 0).catch(() => {}); // reported by the pass that needs them
     return this;
   }
 
@@ -216,9 +215,9 @@ export class GpuExecutor {
   get cut(): number {
     return this.#host.program.cut ?? 0;
   }
-  /** How many steps the engine may queue; 0: none. */
+  /** How many steps the engine may queue at first; 0: none. */
   get maxQueue(): number {
-    return this.#queue.max;
+    return this.#queue.steps;
   }
   get kernels(): GpuKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
@@ -290,6 +289,7 @@ export class GpuExecutor {
     ].map((word) => words[word]!) as [number, number, number, number, number];
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
+    const began = performance.now();
     this.#feed.ahead();
     if (steps)
       for (let step = 0; step < steps; step++) await this.#prepare(1, first + step, 1, true);
@@ -327,6 +327,7 @@ export class GpuExecutor {
           memory,
           words,
           new Float32Array(made.buffer, made.byteOffset, kQueueFloats),
+          performance.now() - began,
         );
       else
         new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
@@ -347,7 +348,9 @@ export class GpuExecutor {
     for (const unit of this.#plan.table)
       if (!(await this.#unit(unit, recording, given))) return false;
     for (let step = 0; step < pass.tokens; step++) {
-      const rows = { ...pass, tokens: 1, first: pass.first + step, step };
+      const { live, due } = pass.states;
+      const states = { live, due: Number(due === step + 1), ended: this.#layout.queue.ended };
+      const rows = { ...pass, tokens: 1, first: pass.first + step, states, step };
       this.#queue.embed(recording.to(), rows, (unit) => this.#place(unit));
       if (!(await this.#record(recording, rows, 0, 1, given))) return false;
       this.#queue.choose(recording.to(), rows);

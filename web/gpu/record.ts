@@ -256,7 +256,8 @@ export class Writer {
       weights: this.vec(op.vec0)!,
       bias: this.vec(op.vec1),
       before: copy(states.live),
-      after: copy(1 - states.live),
+      after: copy(states.ended === undefined ? 1 - states.live : states.live),
+      ended: states.ended,
       copies: {
         at: copy(2),
         step: plan.size,

@@ -36,6 +36,8 @@ export interface Carrying {
   live: 0 | 1;
   /** Tokens of the pass before the first checkpoint; 0: there is none. */
   due: number;
+  /** In a queue of steps, which change one copy: the place in the arena that ends it. */
+  ended?: number;
 }
 
 /** Offset in the arena of a layer's part of a copy, in floats. */
@@ -76,7 +78,7 @@ export class GpuRecurrentStates {
     if (!size) return 0;
     encoder.copyBufferToBuffer(
       this.#arena,
-      4 * (first + (1 - this.#live) * size),
+      4 * (first + this.#after(words) * size),
       target,
       at,
       4 * size,
@@ -107,7 +109,13 @@ export class GpuRecurrentStates {
       // Copies of a layer are contiguous: src/kv/kv_cache.h.
       due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, 1 + i));
     });
-    this.#live = this.#live ? 0 : 1;
+    this.#live = this.#after(words);
+  }
+
+  /** The copy with the states after the pass. */
+  #after(words: Uint32Array): 0 | 1 {
+    if (words[Word.Steps]) return this.#live;
+    return this.#live ? 0 : 1;
   }
 
   /** Checkpoints of the pass: ascending, `checkpointEvery` positions apart. */

@@ -13,16 +13,18 @@ import type { Rows, Writer } from './record.js';
 const kSubmits = new Set([0, 4, 20, 36, 52]);
 /** Bytes of the parameters of the most steps that are submitted together. */
 export const queueBytes = ({ ops }: Program): number => 16 * (ops.length + 8) * 256;
+/** How long a queue may take: its tokens come together, and a cancel leaves the rest in vain. */
+const kQueueMs = 100;
+const kMinSteps = 4;
 /** Parameters in front of the draws of StepQueue::sampling. */
 const kSampling = 4;
 
 /** Whether the program can compute queued steps, if its embedding is on the GPU. */
-export const queues = ({ embedding, mats, caches, cut, nVocab }: Program): boolean =>
+export const queues = ({ embedding, mats, cut, nVocab }: Program): boolean =>
   embedding >= 0 &&
   !cut &&
   nVocab < 2 ** 24 && // ids are floats
-  Kernels.supports(mats[embedding]!.type) &&
-  caches.every(({ state }) => state === 0);
+  Kernels.supports(mats[embedding]!.type);
 
 export class StepQueue {
   readonly #program: Program;
@@ -44,9 +46,9 @@ export class StepQueue {
     this.#writer = writer;
   }
 
-  /** Steps that can be queued; 0: the embedding is not on the GPU. */
-  get max(): number {
-    return this.#plan.table.length ? kMaxSteps : 0;
+  /** Steps of the first queue; 0: the embedding is not on the GPU. */
+  get steps(): number {
+    return this.#plan.table.length ? kMinSteps : 0;
   }
 
   submits(step: number): boolean {
@@ -127,8 +129,10 @@ export class StepQueue {
     });
   }
 
-  /** Gives the engine the tokens that were read back. */
-  settle(memory: WebAssembly.Memory, words: Uint32Array, floats: Float32Array): void {
+  /** Gives the engine the tokens that were read back, after `ms`, and the length of the next queue. */
+  settle(memory: WebAssembly.Memory, words: Uint32Array, floats: Float32Array, ms: number): void {
+    const steps = Math.floor((kQueueMs * words[Word.Steps]!) / ms);
+    words[Word.MaxQueue] = Math.max(kMinSteps, Math.min(steps, kMaxSteps));
     const count = floats[kCount]!;
     new Int32Array(memory.buffer, words[Word.Chosen], count).set(floats.subarray(1, 1 + count));
     words[Word.NChosen] = count;

@@ -243,7 +243,8 @@ export interface Convolve {
   weights: number;
   bias?: number; // vectors [taps][n], [n]
   before: number;
-  after: number; // arena [taps - 1][n]: the last inputs, the oldest first
+  after: number; // arena [taps - 1][n]: the last inputs, the oldest first; may be `before`
+  ended?: number | undefined; // arena: if it is not 0, states stay as they are
   /** Checkpoints of the state: after `first` tokens, then after each `every` more; 0: none. */
   copies: { at: number; step: number; first: number; every: number };
 }

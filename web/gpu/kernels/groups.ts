@@ -144,6 +144,7 @@ export function convolve(to: Dispatcher, op: Convolve): void {
       step: copies.step,
       due: copies.first,
       every: copies.every,
+      ended: none(op.ended),
     },
     [Math.ceil(op.n / 64)],
   );

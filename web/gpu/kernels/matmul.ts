@@ -97,15 +97,15 @@ const takesCodes = (
   actBytes(rowsOf(op), op.cols) <= (acts?.size ?? 0);
 
 /** Words of the codes that a workgroup of GEMV makes for itself, at most. */
-const kMostOwn = 12288;
+const kMaxOwnCols = 12288;
 
 /**
  * Words of workgroup memory for the codes of one token's x; 0: a dispatch before makes them, for
  * several tokens or a row that is too long. A power of two, so that models need few pipelines.
  */
 function ownWords({ tokens, experts, cols }: Matmul, few: boolean): number {
-  if (!few || cols > kMostOwn || (tokens > 1 && !experts)) return 0;
-  return (Math.min(2 ** Math.ceil(Math.log2(cols)), kMostOwn) / kActBlock) * (kActBytes / 4);
+  if (!few || cols > kMaxOwnCols || (tokens > 1 && !experts)) return 0;
+  return (Math.min(2 ** Math.ceil(Math.log2(cols)), kMaxOwnCols) / kActBlock) * (kActBytes / 4);
 }
 
 function quantize(to: Dispatcher, op: Matmul): void {
