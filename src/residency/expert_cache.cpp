@@ -119,13 +119,16 @@ void Residency::keep_cached(Plan& plan) const {
     }
     return true;
   };
+  const auto units_of = [&](const Expert& e) {
+    return std::span(plan.units).subspan(e.first_unit, e.end_unit - e.first_unit);
+  };
   const auto pinned = [&](const Expert& e) {
-    return std::all_of(plan.units.begin() + e.first_unit, plan.units.begin() + e.end_unit,
-                       [](const Unit& unit) { return unit.pinned; });
+    const auto units = units_of(e);
+    return std::all_of(units.begin(), units.end(), [](const Unit& unit) { return unit.pinned; });
   };
   const auto free = [&](const Expert& e) {
-    return std::none_of(plan.units.begin() + e.first_unit, plan.units.begin() + e.end_unit,
-                        [](const Unit& unit) { return unit.pinned; });
+    const auto units = units_of(e);
+    return std::none_of(units.begin(), units.end(), [](const Unit& unit) { return unit.pinned; });
   };
   size_t from = 0;  // the next expert that the plan pins and that is not in memory
   for (const Expert& e : plan.experts) {
