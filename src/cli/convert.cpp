@@ -24,6 +24,7 @@ struct ConvertOptions {
   std::optional<double> min_cosine;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false, force = false, quiet = false;
+  bool mmproj = false;
 };
 
 class FileSink final : public convert::Sink {
@@ -142,10 +143,21 @@ Status look_at_perplexity(const ConvertOptions& options, const std::string& mode
 // this factor.
 constexpr double kUnweighed = 1.25;
 
+// The header of what is converted.
+Result<native::ModelHeader> read_input(const ConvertOptions& options) {
+  if (!options.mmproj) return native::read_header(options.in, options.source);
+  Result<native::ModelHeader> out = native::read_projector_header(options.in, options.source);
+  if (!out.ok() || out->header.get_string("general.architecture") == std::string_view("clip")) {
+    return out;
+  }
+  return error(Code::kInvalidArgument,
+               "--mmproj: IN must be a Hugging Face directory of a model with a vision tower");
+}
+
 // Checks --target-size before the slow steps: reading a text and measuring tensors.
 Status check_target(const ConvertOptions& options, convert::Options wanted,
                     std::optional<convert::Packing> qsf) {
-  const Result<native::ModelHeader> model = native::read_header(options.in, options.source);
+  const Result<native::ModelHeader> model = read_input(options);
   if (!model.ok()) return model.status();
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
@@ -264,7 +276,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
       look_at_perplexity(options, options.in, *scored, wanted, &measured->before));
   SLUICE_RETURN_IF_ERROR(look_at_calibration(options, *text, &wanted, &outputs, measured));
   SLUICE_RETURN_IF_ERROR(look_at_sensitivity(options, *text, &wanted, measured));
-  Result<native::ModelHeader> model = native::read_header(options.in, options.source);
+  Result<native::ModelHeader> model = read_input(options);
   if (!model.ok()) return model.status();
   wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
@@ -345,6 +357,12 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("OUT", options->out, "the file to write: QSF if its name ends in .qsf, else GGUF")
       ->required();
   add_types(*sub, *options);
+  CLI::Option* mmproj = sub->add_flag(
+      "--mmproj", options->mmproj,
+      "write the vision projector of a Hugging Face directory, not the text model (default: off)");
+  for (const char* measured : {"--target-size", "--calibrate"}) {
+    mmproj->excludes(sub->get_option(measured));
+  }
   sub->add_flag("--cluster-head", options->cluster_head,
                 "cluster the output head's rows, for --head-clusters (default: off)");
   sub->add_option("--cluster-embedding", options->cluster_embedding,

@@ -10,6 +10,7 @@ namespace sluice::cli {
 struct DumpOptions {
   Common common;
   std::string tokens;  // "1,2,3"
+  std::string image;   // a file: MODEL is a vision projector
   std::string out;     // directory
   std::string layer = "0";
 };

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/info_projector.h"
 #include "cli/pictures.h"
 #include "generate/draft_pair.h"
 #include "gguf/printable.h"
@@ -138,6 +139,7 @@ int info(const Common& common, const PictureOptions& picture_options) {
   const double start = monotonic_ms();
   Result<native::ModelHeader> header = native::read_header(common.model, load->source);
   if (!header.ok()) return fail(header.status());
+  if (is_projector(header->header)) return info_of_projector(header->header, common.json);
   const double header_ms = monotonic_ms() - start;
   Result<native::AdapterFiles> adapters = native::AdapterFiles::open(load->adapters, load->source);
   if (!adapters.ok()) return fail(adapters.status());

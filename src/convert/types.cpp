@@ -72,33 +72,17 @@ bool has(std::string_view text, std::string_view part) {
 bool stays_as_it_is(const Tensor& t) {
   if (t.n_dims < 2 || !t.name.ends_with("weight")) return true;
   if (t.name == "position_embd.weight" || t.name == "token_types.weight") return true;
-  for (const std::string_view part : {"_norm.weight",
-                                      "ffn_gate_inp.weight",
-                                      "ffn_gate_tid2eid",
-                                      "altup",
-                                      "laurel",
-                                      "per_layer_model_proj",
-                                      "ssm_conv1d",
-                                      "shortconv.conv.weight",
-                                      "indexer.k_proj",
-                                      "indexer.q_proj",
-                                      "attn_rel_b",
-                                      ".position_embd",
-                                      "time_mix_first",
-                                      "time_mix_w0",
-                                      "time_mix_w1",
-                                      "time_mix_w2",
-                                      "time_mix_v0",
-                                      "time_mix_v1",
-                                      "time_mix_v2",
-                                      "time_mix_a0",
-                                      "time_mix_a1",
-                                      "time_mix_a2",
-                                      "time_mix_g1",
-                                      "time_mix_g2",
-                                      "time_mix_decay_w1",
-                                      "time_mix_decay_w2",
-                                      "time_mix_lerp_fused"}) {
+  for (const std::string_view part :
+       {"_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid", "altup", "laurel",
+        "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj",
+        "indexer.q_proj", "attn_rel_b", ".position_embd", ".patch_embd", ".patch_merger",
+        ".rel_pos", "sam.neck.", "sam.net_",
+        // Gemma 3's is stored transposed, which llama.cpp cannot
+        // read in blocks.
+        "mm.input_projection", "time_mix_first", "time_mix_w0", "time_mix_w1", "time_mix_w2",
+        "time_mix_v0", "time_mix_v1", "time_mix_v2", "time_mix_a0", "time_mix_a1", "time_mix_a2",
+        "time_mix_g1", "time_mix_g2", "time_mix_decay_w1", "time_mix_decay_w2",
+        "time_mix_lerp_fused"}) {
     if (has(t.name, part)) return true;
   }
   return false;
@@ -377,8 +361,14 @@ bool is_float(T type) {
   return type == T::kF32 || type == T::kF16 || type == T::kBF16;
 }
 
+// llama.cpp convolves with F16 and F32 only, and resizes tables of positions in F32.
+bool needs_f32(const Tensor& t) {
+  if (t.n_dims < 2) return is_float(t.type);
+  return t.type == T::kBF16 && (has(t.name, ".patch_embd") || has(t.name, ".position_embd"));
+}
+
 T kept(const Tensor& t) {
-  return t.n_dims < 2 && is_float(t.type) ? T::kF32 : t.type;
+  return needs_f32(t) ? T::kF32 : t.type;
 }
 
 }  // namespace

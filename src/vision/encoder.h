@@ -59,6 +59,14 @@ class Encoder {
   [[nodiscard]] residency::FillQueue& queue() { return weights_->queue(); }
   [[nodiscard]] const EncoderPlan& plan() const { return plan_; }  // of the input that was begun
 
+  // --- between two steps, for dumps
+  [[nodiscard]] const Program& program() const { return program_; }
+  [[nodiscard]] size_t n_done() const { return next_; }  // operations of this input
+  // What a buffer holds: rows of shape.cols values.
+  [[nodiscard]] const Shape& shape_of(Buf b) const { return shapes_[static_cast<size_t>(b)]; }
+  [[nodiscard]] const float* values_of(Buf b) const { return at(b); }
+  [[nodiscard]] const char* kernels() const { return table_->name; }
+
  private:
   Encoder() = default;
   [[nodiscard]] Status allocate();
