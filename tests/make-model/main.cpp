@@ -29,7 +29,7 @@ struct Options {
   uint32_t faint_from = 0;
   float faint = 1;
   uint64_t seed = 1;
-  bool tied = false, pure = false, quiet = false, nextn = false;
+  bool tied = false, pure = false, quiet = false, nextn = false, projector = false;
 };
 
 struct Chunk {
@@ -67,6 +67,7 @@ Shape wanted_shape(const Options& options) {
     shape.plan = nullptr;
     shape.plan_globals = nullptr;
     shape.add_keys = nullptr;
+    shape.vision = nullptr;
     shape.llama3_rope = false;
     shape.vocabulary = options.arch != "llama" ? VocabularyKind::kQwen : shape.vocabulary;
   }
@@ -89,7 +90,7 @@ Shape wanted_shape(const Options& options) {
 }
 
 // Returns what is wrong with a shape, or "".
-std::string complaint(const Shape& s) {
+std::string complaint(const Shape& s, bool projector) {
   if (s.n_head % s.n_head_kv != 0) return "--heads must be a multiple of --heads-kv";
   if (s.head_dim == 0 || s.head_dim % 2 != 0) return "--head-dim must be even";
   if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
@@ -101,6 +102,7 @@ std::string complaint(const Shape& s) {
   if (s.nextn && s.arch != "glm4moe" && s.arch != "qwen35") {
     return "--nextn needs --arch glm4moe or --shape qwen3.5-0.8b";
   }
+  if (projector && s.vision == nullptr) return "--projector needs a shape with vision";
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
   return "";
 }
@@ -154,18 +156,23 @@ bool write_chunks(const platform::File& file, const std::vector<Chunk>& chunks, 
 int make(const Options& options) {
   const Shape shape = wanted_shape(options);
   const FileType& type = by_name(file_types(), options.type);
-  if (const std::string wrong = complaint(shape); !wrong.empty()) {
+  if (const std::string wrong = complaint(shape, options.projector); !wrong.empty()) {
     std::fprintf(stderr, "sluice-make-model: %s\n", wrong.c_str());
     return 1;
   }
   GgufWriter writer;
-  add_hyperparameters(&writer, shape, type);
-  add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, options.seed);
+  if (options.projector) {
+    add_projector_keys(&writer, shape, type);
+  } else {
+    add_hyperparameters(&writer, shape, type);
+    add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, options.seed);
+  }
 
   const std::vector<float> factors = llama3_rope_factors(shape);
   uint64_t factors_offset = 0;
   std::vector<uint64_t> offsets;
-  std::vector<PlannedTensor> tensors = plan_tensors(shape, type, options.pure);
+  std::vector<PlannedTensor> tensors =
+      options.projector ? plan_projector(shape, type) : plan_tensors(shape, type, options.pure);
   if (options.faint != 1) make_faint(tensors, options.faint_from, options.faint);
   for (const PlannedTensor& tensor : tensors) {
     if (shape.llama3_rope && tensor.name == "token_embd.weight") {
@@ -222,6 +229,8 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--pure", o.pure,
       "Give the output head the same type as other matrices instead of Q6_K (default: off)");
+  app.add_flag("--projector", o.projector,
+               "Write the shape's vision projector, not its text model (default: off)");
   const auto size = [&](const char* flag, uint32_t* field, uint32_t most, const char* help) {
     app.add_option(flag, *field, help)
         ->check(CLI::Range(1u, most))

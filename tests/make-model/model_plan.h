@@ -22,6 +22,16 @@ struct RecurrentShape {
 
 class Planner;
 
+// The vision projector of a shape.
+struct VisionShape {
+  const char* type;  // clip.projector_type
+  uint32_t n_layer, n_embd, n_head, n_ff, patch_size, image_size;
+  uint32_t merge;             // patches a side of a token
+  uint32_t longest_side = 0;  // of a picture that is cut into tiles
+  bool merge_norms = false;   // Qwen 3 VL's: fused queries, keys and values, two patch matrices
+  std::vector<uint32_t> deepstack = {};  // blocks with parts for the text model's first layers
+};
+
 struct Shape {
   std::string name;
   std::string arch;  // architecture in the metadata
@@ -40,6 +50,7 @@ struct Shape {
   uint32_t value_dim = 0;  // size of a value head; 0: head_dim
   // Keys that add_keys writes itself: KV heads by layer; settings of layers with a window.
   bool lists_kv_heads = false, two_attentions = false;
+  const VisionShape* vision = nullptr;  // null: no projector
   // Hooks for families with special parts (planner.h); null: handled by model_plan.cpp.
   void (*plan)(Planner* plan, const Shape& shape, uint32_t layer) = nullptr;
   void (*plan_globals)(Planner* plan, const Shape& shape) = nullptr;
@@ -75,6 +86,10 @@ struct PlannedTensor {
 // Fills blocks [first, first + n) from a random stream given by the seed, the tensor and the place.
 void fill_blocks(const PlannedTensor& tensor, uint64_t first, uint64_t n, uint64_t seed,
                  uint8_t* out);
+
+// The tensors of the shape's vision projector; positions and patches stay F32 and F16.
+[[nodiscard]] std::vector<PlannedTensor> plan_projector(const Shape& shape, const FileType& type);
+void add_projector_keys(GgufWriter* writer, const Shape& shape, const FileType& type);
 
 // The head_dim / 2 factors by which llama3 RoPE divides frequencies.
 [[nodiscard]] std::vector<float> llama3_rope_factors(const Shape& shape);

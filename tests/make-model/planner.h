@@ -73,6 +73,8 @@ void plan_lfm2moe(Planner* plan, const Shape& shape, uint32_t layer);
 void add_lfm2moe_keys(GgufWriter* writer, const Shape& shape);
 void plan_deepseek2(Planner* plan, const Shape& shape, uint32_t layer);
 void add_deepseek2_keys(GgufWriter* writer, const Shape& shape);
+// plan_vision.cpp
+void add_qwen3vl_keys(GgufWriter* writer, const Shape& shape);
 // plan_gemma.cpp
 void plan_gemma3n(Planner* plan, const Shape& shape, uint32_t layer);
 void plan_gemma3n_globals(Planner* plan, const Shape& shape);

@@ -115,6 +115,26 @@ TEST(ModelPlan, AMixtureOfExpertsHasItsPublishedSize) {
   EXPECT_EQ((all - embeddings + 50'000'000) / 100'000'000, 299u);
 }
 
+// Qwen3-VL-2B has 2.13 billion weights, 407 million of them of its projector; SmolVLM2-500M 507 and
+// 98 million, as on their model cards.
+TEST(ModelPlan, ShapesWithVisionHaveTheirPublishedSizes) {
+  const std::map<std::string, std::pair<uint64_t, uint64_t>> sizes = {{"qwen3-vl-2b", {2128, 407}},
+                                                                      {"smolvlm2-500m", {507, 98}}};
+  size_t found = 0;
+  for (const Shape& shape : shapes()) {
+    if (shape.vision == nullptr) continue;
+    const auto size = sizes.find(shape.name);
+    ASSERT_NE(size, sizes.end()) << shape.name;
+    ++found;
+    uint64_t text = 0, vision = 0;
+    for (const PlannedTensor& t : plan_tensors(shape, file_types()[0], false)) text += t.n_weights;
+    for (const PlannedTensor& t : plan_projector(shape, file_types()[1])) vision += t.n_weights;
+    EXPECT_EQ((text + vision + 500'000) / 1'000'000, size->second.first) << shape.name;
+    EXPECT_EQ((vision + 500'000) / 1'000'000, size->second.second) << shape.name;
+  }
+  EXPECT_EQ(found, sizes.size());
+}
+
 // Falcon-H1-0.5B and Qwen3.5-0.8B have as many weights as their names say.
 TEST(ModelPlan, RecurrentShapesHaveTheirPublishedSizes) {
   const std::map<std::string, uint64_t> sizes = {{"falcon-h1-0.5b", 5}, {"qwen3.5-0.8b", 8}};
