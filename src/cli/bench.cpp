@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/clock.h"
 #include "cli/bench_speculative.h"
+#include "cli/expert_trace.h"
 #include "cli/options.h"
 #include "io/address.h"
 #include "session/batcher.h"
@@ -27,6 +29,23 @@ struct BenchOptions {
   std::vector<std::string> drafts;
   std::string replay;
   bool breakdown = false;
+  std::string expert_trace;
+};
+
+// Reads of weights while tokens are generated.
+struct DecodeReads {
+  uint64_t tokens = 0, bytes = 0;
+  uint64_t expert_hits = 0, expert_misses = 0;
+
+  void add(const residency::Residency& r, int sign) {
+    const auto step = [sign](uint64_t* sum, uint64_t n) { *sum += sign < 0 ? ~n + 1 : n; };
+    step(&bytes, r.filled_bytes());
+    step(&expert_hits, r.expert_hits());
+    step(&expert_misses, r.expert_misses());
+  }
+  [[nodiscard]] double bytes_per_token() const {
+    return tokens == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(tokens);
+  }
 };
 
 struct Row {
@@ -40,6 +59,7 @@ struct Row {
   uint64_t memory = 0;
   std::string kernels;
   session::TimeSums prefill_times, decode_times;  // per token of a sequence
+  DecodeReads reads;
 };
 
 session::TimeSums per_token(const session::TimeSums& all, int tokens) {
@@ -116,19 +136,23 @@ class Measurement {
     *times = per_token(all, options_.prompt * options_.repeat);
     return {};
   }
-  Status decode(int depth, double* rate, session::TimeSums* times) {
+  Status decode(int depth, double* rate, session::TimeSums* times, DecodeReads* reads) {
     std::vector<double> rates;
     session::TimeSums all;
+    const residency::Residency& r = model_.engine().residency();
     for (int i = 0; options_.generate > 0 && i < options_.repeat; ++i) {
       SLUICE_RETURN_IF_ERROR(sample_store());
       if (const int32_t at = sessions_.rewind(depth); at < depth) {
         SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
       }
       const session::TimeSums before = model_.engine().passes().times().sums();
+      reads->add(r, -1);
       const double start = monotonic_ms();
       for (int t = 0; t < options_.generate; ++t) SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
       rates.push_back(options_.generate * 1000 / (monotonic_ms() - start));
       all.add(model_.engine().passes().times().sums().since(before));
+      reads->add(r, 1);
+      reads->tokens += static_cast<uint64_t>(options_.generate);
     }
     *rate = typical(rates, options_.no_page_cache);
     *times = per_token(all, options_.generate * options_.repeat);
@@ -172,6 +196,13 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return model.status();
   session::Engine& engine = (*model)->engine();
+  std::optional<ExpertReplay> routing;
+  if (!options.expert_trace.empty()) {
+    Result<ExpertTrace> trace = read_expert_trace(options.expert_trace);
+    if (!trace.ok()) return trace.status();
+    SLUICE_RETURN_IF_ERROR(
+        routing.emplace(std::move(*trace)).attach(engine.program(), *engine.context().executor));
+  }
   const int64_t n_vocab = engine.program().hp.n_vocab;
   std::vector<session::Token> tokens(static_cast<size_t>(longest));
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -187,12 +218,13 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   for (const int depth : options.depths) {
     double decode = 0;
     session::TimeSums decode_times;
-    SLUICE_RETURN_IF_ERROR(measured.decode(depth, &decode, &decode_times));
+    DecodeReads reads;
+    SLUICE_RETURN_IF_ERROR(measured.decode(depth, &decode, &decode_times, &reads));
     rows->push_back({engine.pool().n_threads(), depth, parallel, prefill, decode * parallel,
                      decode > 0 ? 1000 / decode : 0, macs * prefill / 1e9,
                      macs * decode * parallel / 1e9, bytes * decode / 1e9,
                      engine.plan().weights.streamed_bytes, measured.store(), engine.plan().total(),
-                     engine.table().name, prefill_times, decode_times});
+                     engine.table().name, prefill_times, decode_times, reads});
   }
   return {};
 }
@@ -249,6 +281,9 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"decodeGBytes", r.gb_decode},
                      {"bytesPerPass", r.bytes_per_pass},
                      {"cacheBytesPerSecond", r.store},
+                     {"bytesPerToken", r.reads.bytes_per_token()},
+                     {"expertHits", r.reads.expert_hits},
+                     {"expertMisses", r.reads.expert_misses},
                      {"memory", r.memory}});
       if (!options.breakdown) continue;
       out.back()["prefillBreakdown"] = breakdown_json(r.prefill_times);
@@ -271,6 +306,12 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
         r.gmacs_decode, r.gb_decode,
         csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str(),
         r.ms);
+    const uint64_t uses = r.reads.expert_hits + r.reads.expert_misses;
+    if (csv || uses == 0) continue;
+    std::printf("  experts: %.1f %% of %llu uses in memory, %s read per token\n",
+                100.0 * static_cast<double>(r.reads.expert_hits) / static_cast<double>(uses),
+                static_cast<unsigned long long>(uses),
+                human_bytes(static_cast<uint64_t>(r.reads.bytes_per_token())).c_str());
   }
   if (options.breakdown) print_breakdown(rows, options);
 }
@@ -348,6 +389,9 @@ void add_bench(CLI::App& app, int* status) {
                   "JSON file {\"prompt\": [ids], \"answer\": [ids]}: these tokens are generated "
                   "instead of the model's choice (default: none)")
       ->needs("--draft");
+  sub->add_option("--expert-trace", options->expert_trace,
+                  "replay the experts of this trace in place of the router's choices "
+                  "(default: none)");
   sub->add_option("-o,--output", options->output, "output format: table (default), json or csv");
   sub->callback([options, status] { *status = bench(*options); });
 }

@@ -11,6 +11,7 @@
 #include "cli/atomic_file.h"
 #include "cli/chat.h"
 #include "cli/conversation.h"
+#include "cli/expert_trace.h"
 #include "cli/terminal.h"
 #include "platform/console.h"
 
@@ -27,6 +28,7 @@ struct RunOptions : ChatOptions {
   std::string word, prompt, prompt_file;  // PROMPT, --prompt, --file
   bool prompted = false;                  // one of them was given
   std::string grammar, schema;
+  std::string record_experts;
   bool raw = false, no_display_prompt = false;
 };
 
@@ -104,6 +106,9 @@ nlohmann::json outcome_json(const native::DraftPair& models, const Generation& g
           {"bytesFetched", model.bytes_fetched()},
           {"bytesFromCache", model.bytes_from_cache()},
           {"bytesRead", model.engine().residency().filled_bytes()},
+          {"expertHits", model.engine().residency().expert_hits()},
+          {"expertMisses", model.engine().residency().expert_misses()},
+          {"expertBytesRead", model.engine().residency().expert_missed_bytes()},
           {"embeddingCacheHits", rows.found()},
           {"embeddingCacheMisses", rows.read()},
           {"clusteredHeadRows", head.rows},
@@ -155,6 +160,7 @@ Status check(RunOptions& options) {
 // The first of the options that only a prompt gives a sense to; "": none.
 const char* needs_prompt(const RunOptions& options) {
   if (options.raw) return "--raw";
+  if (!options.record_experts.empty()) return "--record-experts";
   if (options.common.json) return "--json";
   if (!options.grammar.empty()) return "--grammar";
   return options.schema.empty() ? "" : "--json-schema";
@@ -290,6 +296,14 @@ class RunOutput {
   std::string text_, reasoning_;
 };
 
+Status write_experts(const RunOptions& options, const ExpertRecorder& recorder) {
+  Result<AtomicFile> file = AtomicFile::create(options.record_experts, options.common.model);
+  if (!file.ok()) return file.status();
+  const std::string text = recorder.text();
+  file->write(text.data(), text.size());
+  return file->finish();
+}
+
 int run(RunOptions options) {
   if (!options.prompted) {
     const char* const name = needs_prompt(options);
@@ -334,6 +348,12 @@ int run(RunOptions options) {
                                                 [model] { return model->interrupted(); });
     if (!encoded_all.ok()) return fail(encoded_all);
   }
+  ExpertRecorder recorder;
+  session::Engine& engine = model->engine();
+  if (!options.record_experts.empty()) {
+    const Status attached = recorder.attach(engine.program(), *engine.context().executor);
+    if (!attached.ok()) return fail(attached);
+  }
   Result<std::unique_ptr<Generation>> generation =
       Generation::begin(*speakers.session, tokens, options.generation);
   if (!generation.ok()) return fail(generation.status());
@@ -351,6 +371,9 @@ int run(RunOptions options) {
     print_json(outcome);
   }
   if (!status.ok()) return fail(status);
+  if (!options.record_experts.empty()) {
+    if (Status s = write_experts(options, recorder); !s.ok()) return fail(s);
+  }
   options.remembering.keep(*speakers.session);
   const bool aborted = model->interrupted() && (*generation)->finish() == Finish::kCancelled;
   const int ended = finish_output(aborted ? 130 : 0);
@@ -396,6 +419,9 @@ void add_run(CLI::App& app, int* status) {
   sub->add_option("--json-schema", options->schema,
                   "JSON schema that the output must match, or a file with one (default: none)")
       ->excludes(grammar);
+  sub->add_option("--record-experts", options->record_experts,
+                  "write the experts that the router of a mixture chooses to this file, one line "
+                  "per token (default: none)");
   add_quiet(*sub, options->quiet, "show no progress and no rates");
   sub->callback([=] {
     options->prompted = word->count() + prompt->count() + file->count() > 0;

@@ -1,0 +1,143 @@
+// Traces of a router's choices: recorded by `run`, replayed by `bench`, made and simulated by
+// tests/bench. The engine's cache and its simulation are written apart, and hit alike. Needs
+// build/native.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { policies, simulate } from '../bench/expert-policies.mjs';
+import { formatTrace, parseTrace, readTrace, syntheticTrace } from '../bench/expert-trace.mjs';
+
+const folder = mkdtempSync(join(tmpdir(), 'sluice-experts-'));
+after(() => rmSync(folder, { recursive: true }));
+const dense = inRoot('tests', 'data', 'arch', 'llama-gqa.gguf');
+const at = (name) => join(folder, name);
+// 2 of 16 experts in each of four layers, most of the file's bytes.
+const model = at('mixture.gguf');
+const shapeOptions = '--shape tiny --experts 16 --experts-used 2 --ff 128 --quiet'.split(' ');
+before(() => {
+  const made = spawnSync(inRoot('build', 'native', 'sluice-make-model'), [...shapeOptions, model]);
+  assert.equal(made.status, 0, made.stderr.toString());
+});
+function sluice(...args) {
+  const { status, stdout, stderr } = spawnSync(inRoot('build', 'native', 'sluice'), args);
+  return { status, stdout: stdout.toString(), stderr: stderr.toString() };
+}
+function json(...args) {
+  const { status, stdout, stderr } = sluice(...args);
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+const shape = { layers: 4, experts: 32, used: 4, tokens: 400 };
+const habits = {
+  uniform: {},
+  skewed: { skew: 0.8 },
+  repeating: { skew: 0.5, reuse: 0.6, distance: 4 },
+};
+
+test('a synthetic trace has the habits that it is asked for', () => {
+  const counts = (trace) => {
+    const uses = new Array(shape.experts).fill(0);
+    for (const token of trace.tokens) for (const e of token[0]) uses[e] += 1;
+    return uses.sort((a, b) => b - a);
+  };
+  const again = (trace) =>
+    trace.tokens.slice(1).reduce((sum, token, t) => {
+      const last = trace.tokens[t][0];
+      return sum + token[0].filter((e) => last.includes(e)).length;
+    }, 0) /
+    (4 * (shape.tokens - 1));
+  const traces = Object.fromEntries(
+    Object.entries(habits).map(([name, habit]) => [name, syntheticTrace({ ...shape, ...habit })]),
+  );
+  const mean = (shape.tokens * shape.used) / shape.experts;
+  assert.ok(counts(traces.uniform)[0] < 1.6 * mean);
+  assert.ok(counts(traces.skewed)[0] > 3 * mean);
+  assert.ok(again(traces.uniform) < 0.16 && again(traces.repeating) > 0.25);
+  for (const trace of Object.values(traces)) {
+    assert.deepEqual(parseTrace(formatTrace(trace)), { ...trace });
+  }
+});
+
+test('no policy exceeds the oracle, and the measured one is never worse than LRU', () => {
+  for (const [name, habit] of Object.entries(habits)) {
+    const trace = syntheticTrace({ ...shape, ...habit });
+    for (const capacity of [16, 48]) {
+      const rates = Object.fromEntries(
+        Object.keys(policies).map((p) => [p, simulate(trace, p, capacity, 64).hitRate]),
+      );
+      for (const rate of Object.values(rates)) assert.ok(rate <= rates.belady, name);
+      assert.ok(rates.measured > rates.lru - 0.02, `${name}: ${JSON.stringify(rates)}`);
+      if (name !== 'uniform') assert.ok(rates.measured > rates.static + 0.1, name);
+    }
+  }
+});
+
+test('a recorded trace replays', () => {
+  const trace = at('trace.jsonl');
+  const prompt = ['--raw', '-p', 'a b c d e f', '-n', '40', '--temp', '0', '--json'];
+  const args = ['run', model, '-c', '128', '--threads', '1', ...prompt];
+  const whole = json(...args, '--record-experts', trace);
+  assert.equal(whole.expertMisses, 0);
+  const { layers, experts, used, tokens } = readTrace(trace);
+  const info = json('info', model, '-c', '128', '--threads', '1', '--json');
+  assert.equal(layers, info.layers);
+  assert.equal(experts, info.experts);
+  assert.equal(used, info.expertsUsed);
+  assert.equal(tokens.length, whole.promptTokens + whole.generatedTokens - 1);
+  assert.ok(tokens.at(-1).every((chosen) => chosen.length === used));
+  // Under a budget: the same text and the same choices.
+  const budget = String(Math.round((info.plan.minimum + info.plan.total) / 2));
+  const half = json(...args, '--record-experts', at('half.jsonl'), '--memory-budget', budget);
+  assert.equal(half.text, whole.text);
+  assert.deepEqual(readTrace(at('half.jsonl')).tokens, tokens);
+  assert.ok(half.expertHits > 0 && half.expertMisses > 0 && half.expertBytesRead > 0);
+});
+
+test('a replayed trace decides which experts are read', () => {
+  const { layers, experts, expertsUsed: used } = json('info', model, '--json');
+  const bench = (name, trace) => {
+    writeFileSync(at(name), formatTrace(trace));
+    const plan = ['-c', '128', '-p', '0', '-n', '100', '-r', '1', '-t', '1', '-o', 'json'];
+    const { plan: sizes } = json('info', model, '--json', '-c', '128', '--threads', '1');
+    const budget = String(Math.round((sizes.minimum + sizes.total) / 2));
+    return json('bench', model, ...plan, '--memory-budget', budget, '--expert-trace', at(name))[0];
+  };
+  const one = { layers, experts, used };
+  const always = Array.from({ length: layers }, () => Array.from({ length: used }, (_, i) => i));
+  const same = bench('same.jsonl', { ...one, tokens: [always] });
+  assert.equal(same.expertHits + same.expertMisses, 100 * layers * used);
+  assert.ok(same.expertMisses < 0.05 * same.expertHits, `${same.expertMisses} misses`);
+  const random = bench('random.jsonl', syntheticTrace({ ...one, tokens: 100 }));
+  assert.ok(random.expertMisses > 0.2 * random.expertHits);
+  assert.ok(random.bytesPerToken > same.bytesPerToken);
+});
+
+test('wrong traces and models are errors', () => {
+  const head = '{"format":"sluice-expert-trace","version":1,"layers":1,"experts":2,"used":1}\n';
+  const wrong = {
+    '': /no tokens/,
+    '{"format":"other"}\n[[0]]\n': /line 1/,
+    [`${head}[[2]]\n`]: /line 2/,
+    [`${head}[[0]]\n[[0],[1]]\n`]: /line 3/,
+    [`${head}[[0,1]]\n`]: /line 2/,
+    [`${head}[["a"]]\n`]: /line 2/,
+    [`${head}{\n`]: /line 2/,
+    [head]: /no tokens/,
+    [`${head}[[0]]\n`]: /uses 1 of 2 experts, and this model/,
+  };
+  for (const [text, message] of Object.entries(wrong)) {
+    writeFileSync(at('wrong.jsonl'), text);
+    const { status, stderr } = sluice('bench', model, '--expert-trace', at('wrong.jsonl'));
+    assert.equal(status, 1, text);
+    assert.match(stderr, message);
+  }
+  const args = ['run', dense, '--raw', '-p', 'a', '-n', '1'];
+  const { status, stderr } = sluice(...args, '--record-experts', at('dense.jsonl'));
+  assert.equal(status, 1);
+  assert.match(stderr, /needs a mixture of experts/);
+});
