@@ -47,10 +47,6 @@ sluice_chat_options default_chat_options() {
   return options;
 }
 
-std::string_view text_or_none(const char* text) {
-  return text != nullptr ? std::string_view(text) : std::string_view();
-}
-
 // Words may stand without JSON's quotes.
 std::string tool_choice_json(const char* given) {
   const std::string_view text = text_or_none(given);

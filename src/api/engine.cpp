@@ -71,10 +71,6 @@ Status check_unless(int32_t unset, const options::Option& option, int32_t value)
   return value == unset ? Status() : check(option, value);
 }
 
-std::string_view text_or_none(const char* text) {
-  return text == nullptr ? std::string_view() : text;
-}
-
 Result<io::Credentials> read_credentials(const sluice_load_options& given) {
   SLUICE_RETURN_IF_ERROR(check_array(given.headers, given.n_headers, "headers"));
   std::vector<std::string> headers;

@@ -68,6 +68,9 @@ template <typename T>
   return entries == nullptr && n > 0 ? null_argument(name) : Status();
 }
 [[nodiscard]] Result<std::string_view> text_of(const char* text, size_t length, const char* name);
+inline std::string_view text_or_none(const char* text) {
+  return text == nullptr ? std::string_view() : std::string_view(text);
+}
 
 // --- structures that begin with their size
 

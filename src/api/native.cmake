@@ -1,9 +1,6 @@
 # The library for other programs: libsluice.a and libsluice.so, made of the modules' own objects, so
 # nothing is compiled twice; the header; packages for pkg-config and CMake. `cmake --install` puts
 # them and the CLI below a prefix, which may be moved. Windows has the CLI only.
-file(GLOB sluice_api_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.cpp)
-# No exception leaves the library: its outermost functions catch them.
-set_source_files_properties(${sluice_api_sources} PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
 target_compile_definitions(sluice_api PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
 
 include(GNUInstallDirs)
