@@ -296,7 +296,7 @@ TEST_F(GenerationTest, BanningEverythingIsAnErrorAndGenerationContinues) {
   EXPECT_EQ(tokens_of(one.pieces), std::vector<Token>(4, 287));
 }
 
-// Cancels after every number of steps (every seventh under a sanitizer); the next output must equal
+// Cancels after every number of steps (every 17th under a sanitizer); the next output must equal
 // that of a fresh session.
 void cancel_everywhere(const std::string& path, const session::EngineOptions& engine,
                        int32_t max_ops) {
@@ -312,7 +312,7 @@ void cancel_everywhere(const std::string& path, const session::EngineOptions& en
   ASSERT_EQ(expected.pieces.size(), 6u);
   Opened opened = open_model(path, engine);
   ASSERT_NE(opened.session, nullptr);
-  for (int steps = 0;; steps += kSanitized ? 7 : 1) {
+  for (int steps = 0;; steps += kSanitized ? 17 : 1) {
     const Answer cut = answer(opened, first, options, max_ops, steps);
     ASSERT_TRUE(cut.status.ok()) << cut.status.message();
     EXPECT_FALSE(opened.session->busy());

@@ -19,11 +19,14 @@ import { nodeTests } from './node.mjs';
 import { minute, must, results } from './processes.mjs';
 
 /** Models for the budget tests under emulation, where everything is slow. */
-const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
+const streamed = [
+  ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'],
+  ...(all ? ['phi3_longrope_partial', 'gpt2'] : []),
+];
 
 /** NEON on quantization types and model families; the short suite takes only some families. */
 const emulatedModels = [
-  'Kernels/Quantized.*/neon',
+  `Kernels/Quantized.${all ? '*' : 'Error*'}/neon`,
   ...(all ? ['Families/*.LogitsOf*_neon', 'Families/*.Greedy*_neon'] : []),
   ...streamed.flatMap((model) => [
     `Families/*.Budget*/${model}_neon`,

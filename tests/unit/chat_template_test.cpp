@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../paths.h"
+#include "../sanitized.h"
 #include "chat/template.h"
 #include "gguf_builder.h"
 #include "jinja/text.h"
@@ -136,6 +137,8 @@ TEST(ChatTemplate, HostileTemplatesAreStopped) {
       "{{ x" + std::string(100'000, '.') + "x }}",
   };
   for (const std::string& source : hostile) {
+    // Under a sanitizer, a limit on loops takes seconds to reach; one of them is enough.
+    if (test::kSanitized && &source != hostile && source.find(again) != std::string::npos) continue;
     const Result<Prompt> prompt = render(source);
     ASSERT_FALSE(prompt.ok()) << source.substr(0, 200);
     EXPECT_EQ(prompt.status().code(), Code::kChatTemplate) << prompt.status().message();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "../sanitized.h"
 #include "allocations.h"
 #include "tokenizer/literal_spans.h"
 #include "tokenizer_vocab.h"
@@ -167,7 +168,8 @@ TEST(LiteralSpans, VisibleControlTokensAreBlockedToo) {
 TEST(LiteralSpans, AMillionMarksTakeLinearTime) {
   for (const Chat& chat : chats()) {
     std::string text;
-    for (int i = 0; i < 300'000; ++i) text += kBegin + "<|a" + kEnd + "|>" + kBegin;
+    for (int i = 0; i < (kSanitized ? 30'000 : 300'000); ++i)
+      text += kBegin + "<|a" + kEnd + "|>" + kBegin;
     const Ids ids = chat.tokenizer->encode(text, kMarked);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), chat.controls[0].second), 0);
   }
