@@ -69,10 +69,10 @@ Status encode_input(vision::EncoderFile& file, const media::Image& input, const 
       const std::string name = names.next(done);
       const vision::Op& op = encoder.program().ops[done];
       const vision::Buf buffer = op.out == vision::Buf::kNone ? op.in : op.out;
-      const vision::Shape& shape = encoder.shape_of(buffer);
+      const auto [shape, values] = encoder.values_of(buffer);
       writer->write(prefix + name, names.block(),
-                    {static_cast<int32_t>(shape.cols), 1, static_cast<int32_t>(shape.rows)},
-                    encoder.values_of(buffer), shape.cols);
+                    {static_cast<int32_t>(shape.cols), 1, static_cast<int32_t>(shape.rows)}, values,
+                    shape.cols);
     }
     return false;  // goes on
   };

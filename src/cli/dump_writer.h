@@ -15,7 +15,7 @@ class DumpWriter {
   [[nodiscard]] static Result<DumpWriter> create(const DumpOptions& options, int64_t n_layer);
 
   // Writes in the reference's order: tokens (ne[2]) outermost, except that heads are outermost for
-  // scores. `stride`: values between two of ne[2]. Other layers than the option's are left out;
+  // scores. `stride`: values between two of ne[2]. Other layers than the option's are skipped;
   // layer -1 is outside the layers.
   void write(const std::string& name, int layer, const std::array<int32_t, 3>& ne,
              const float* data, int64_t stride);

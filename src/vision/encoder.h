@@ -62,9 +62,12 @@ class Encoder {
   // --- between two steps, for dumps
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] size_t n_done() const { return next_; }  // operations of this input
-  // What a buffer holds: rows of shape.cols values.
-  [[nodiscard]] const Shape& shape_of(Buf b) const { return shapes_[static_cast<size_t>(b)]; }
-  [[nodiscard]] const float* values_of(Buf b) const { return at(b); }
+  // What a buffer holds: shape.rows x shape.cols values.
+  struct Values {
+    const Shape& shape;
+    const float* data;
+  };
+  [[nodiscard]] Values values_of(Buf b) const { return {shapes_[static_cast<size_t>(b)], at(b)}; }
   [[nodiscard]] const char* kernels() const { return table_->name; }
 
  private:
@@ -95,9 +98,6 @@ class Encoder {
 
   [[nodiscard]] float* at(Buf b) const { return buffers_[static_cast<size_t>(b)].as<float>(); }
   [[nodiscard]] Shape& shape(Buf b) { return shapes_[static_cast<size_t>(b)]; }
-  [[nodiscard]] const Mat& mat(const Op& op) const {
-    return program_.mats[static_cast<size_t>(op.mat)];
-  }
   [[nodiscard]] uint8_t* scratch(int thread) const {
     return scratch_.as<uint8_t>() + static_cast<size_t>(thread) * plan_.sizes.scratch_bytes;
   }

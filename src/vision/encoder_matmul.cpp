@@ -7,7 +7,7 @@
 namespace sluice::vision {
 
 bool Encoder::matmul(const Op& op) {
-  const Mat& w = mat(op);
+  const Mat& w = program_.mat_of(op);
   const Shape in = shape(op.in);
   if (part_ == 0) {
     status_ = apply(program_, op, &shapes_);
@@ -36,7 +36,7 @@ bool Encoder::matmul(const Op& op) {
 
 // The matrix' rows are the inputs: each adds its multiple to the output, in their order.
 bool Encoder::matmul_transposed(const Op& op) {
-  const Mat& w = mat(op);
+  const Mat& w = program_.mat_of(op);
   const Shape in = shape(op.in);
   if (part_ == 0) {
     status_ = apply(program_, op, &shapes_);
@@ -67,7 +67,8 @@ bool Encoder::add_table(const Op& op) {
   if (part_ == 0) {
     status_ = apply(program_, op, &shapes_);
     if (!status_.ok()) return false;
-    const auto side = static_cast<uint32_t>(std::sqrt(static_cast<double>(mat(op).rows)) + 0.5);
+    const auto side =
+        static_cast<uint32_t>(std::sqrt(static_cast<double>(program_.mat_of(op).rows)) + 0.5);
     taps_[0] = taps_[1] = {};
     if (op.positions != Positions::kDirect) {
       taps_[0] = axis_taps(op.positions, side, out.grid_rows);
@@ -83,7 +84,7 @@ bool Encoder::add_table(const Op& op) {
 // Adds what rows [first, first + rows) of the table contribute to each patch. Rows are added in
 // their order, so it does not matter how they are divided into units.
 void Encoder::add_table_rows(const Op& op, int64_t first, int64_t rows, const uint8_t* data) {
-  const Mat& table = mat(op);
+  const Mat& table = program_.mat_of(op);
   const Shape& out = shape(op.out);
   const int64_t side = static_cast<int64_t>(std::sqrt(static_cast<double>(table.rows)) + 0.5);
   options_.pool->parallel_for(out.rows, [&](int64_t patch, int thread) {

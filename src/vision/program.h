@@ -116,6 +116,8 @@ struct Program {
   Rope rope = Rope::kNone;
   int32_t head_dim = 0;
   int32_t n_out = 0;  // values of an output token
+
+  [[nodiscard]] const Mat& mat_of(const Op& op) const { return mats[static_cast<size_t>(op.mat)]; }
 };
 
 }  // namespace sluice::vision

@@ -200,7 +200,7 @@ Checkpoint checkpoint_of(const Family& family, const ParsedFile& file) {
     Stored& stored = out[their_name(family, ours)];
     if (stored.shape.empty()) {
       stored = made;
-    } else {  // queries, keys and values are one tensor
+    } else {  // one tensor for Q, K and V
       stored.bytes += made.bytes;
       stored.shape[0] += made.shape[0];
     }
