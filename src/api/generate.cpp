@@ -148,7 +148,7 @@ class Answer {
     if (status.ok()) status = generation.failure();
     handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
     describe(generation, options, status.ok(), result);
-    warn(generate::context_warning(generation.counts(), (*session)->engine().plan()));
+    warn(generate::context_warning(generation.counts(), (*session)->context().plan));
     return status;
   }
 

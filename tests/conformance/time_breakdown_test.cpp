@@ -123,9 +123,9 @@ TEST(TimeBreakdown, ABatchOfSessionsAndACancelledPass) {
   Opened opened = open_model(own_folder("arch") + "/llama-gqa.gguf", options);
   ASSERT_NE(opened.session, nullptr);
   session::Engine& engine = opened.model->engine();
-  auto second = session::Session::create(engine);
+  auto second = session::Session::create(engine.context());
   ASSERT_TRUE(second.ok());
-  session::Batcher batcher(engine);
+  session::Batcher batcher(engine.context());
   ASSERT_TRUE(batcher.add(*opened.session).ok() && batcher.add(**second).ok());
   ASSERT_TRUE(opened.session->begin(kTokens).ok() && (*second)->begin(kTokens).ok());
   while (batcher.waiting()) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "chat_plan.h"
+#include "openai/json.h"
 #include "openai/responses.h"
 
 namespace sluice::openai {
