@@ -244,6 +244,7 @@ export interface TimeBreakdown {
   gpu: number;
   /** The rest: norms, activations, embeddings, and pauses between steps. */
   other: number;
+  /** All of them: the time of the forward passes. */
   total: number;
 }
 
