@@ -45,7 +45,7 @@ function scripted(turns) {
     }),
     ask: async (method, text) =>
       method === 'tokenize' ? tokenize(text) : { state: Uint8Array.of(1) },
-    start(prompt, options, sequence, heard) {
+    start(prompt, options, { heard }) {
       const answer = async () => {
         prompts.push(textsOf(await prompt()));
         const { tokens, text = tokens.join(''), stopString } = turns.shift();
