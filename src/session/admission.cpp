@@ -67,7 +67,9 @@ Status Admission::text(std::span<const Token> tokens, int32_t kept, int64_t n_ro
     const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
     if (token >= kMediaToken) {
       return error(Code::kInvalidArgument,
-                   "the sequence no longer holds its pictures: pass the whole prompt with them");
+                   "the token %d is in no vocabulary; if it is a picture's, the sequence no longer "
+                   "holds its pictures: pass the whole prompt with them",
+                   token);
     }
     if (token < 0 || token >= cx.program.hp.n_vocab) {
       return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
