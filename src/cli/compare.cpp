@@ -53,8 +53,12 @@ class LayerDump {
     made_ = platform::to_path(platform::temporary_directory()) /
             ("sluice-compare-" + std::to_string(platform::process_id()) + "-" + name);
     path_ = made_;
-    DumpOptions dump{options.common, options.tokens, platform::to_utf8(made_), "all"};
+    DumpOptions dump;
+    dump.common = options.common;
     dump.common.model = source;
+    dump.tokens = options.tokens;
+    dump.out = platform::to_utf8(made_);
+    dump.layer = "all";
     return write_dump(dump).status();
   }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

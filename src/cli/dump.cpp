@@ -42,11 +42,11 @@ Result<Dumped> write_dump(const DumpOptions& options) {
   load->engine.n_batch = load->engine.logits_rows = n;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return model.status();
-  Result<DumpWriter> writer = DumpWriter::create(options, (*model)->engine().program().hp.n_layer);
-  if (!writer.ok()) return writer.status();
   auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   SLUICE_RETURN_IF_ERROR((*session)->begin(*tokens, session::Wanted::kAllLogits));
+  Result<DumpWriter> writer = DumpWriter::create(options, (*model)->engine().program().hp.n_layer);
+  if (!writer.ok()) return writer.status();
   (*session)->context().executor->observe([&writer](const char* name, int32_t ne0, int32_t ne1,
                                                     int32_t ne2, const float* data,
                                                     int64_t stride) {
@@ -63,7 +63,8 @@ void add_dump(CLI::App& app, int* status) {
                               "sluice dump model.gguf --tokens 1,2,3 --out tensors");
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
-  CLI::Option* tokens = sub->add_option("--tokens", options->tokens, "token ids, such as 1,2,3");
+  CLI::Option* tokens = sub->add_option(
+      "--tokens", options->tokens, "token ids, such as 1,2,3 (default: none, if there is --image)");
   CLI::Option* image =
       sub->add_option("--image", options->image,
                       "for a vision projector: picture to encode, a PNG, JPEG, WebP, BMP or GIF "
