@@ -83,7 +83,8 @@ const pngNotice =
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
 
-const settings = (outdir) => ({
+/** What all bundles have in common; `outdir` is an absolute path. */
+export const settings = (outdir) => ({
   absWorkingDir: root,
   outdir,
   bundle: true,
@@ -98,7 +99,7 @@ const settings = (outdir) => ({
 
 // Every entry is one file that imports no other package, so that a page can use dist/ without a
 // bundler. Workers and wasm are found with new URL('./…', import.meta.url).
-async function bundlePage(esbuild, common) {
+export async function bundlePage(esbuild, common) {
   const entries = {
     ...Object.fromEntries(
       ['index', 'huggingface', 'ai-sdk', 'ai-sdk-v4', 'sessions'].map((name) => [name, name]),
@@ -145,8 +146,8 @@ async function bundlePage(esbuild, common) {
     minify: true,
     banner: { js: importAsset },
   });
-  for (const file of readdirSync(inRoot('dist')))
-    if (file.endsWith('.js')) await minifyAgain(inRoot('dist', file));
+  for (const file of readdirSync(common.outdir))
+    if (file.endsWith('.js')) await minifyAgain(join(common.outdir, file));
 }
 
 /**
