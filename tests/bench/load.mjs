@@ -3,7 +3,8 @@
 // differs from the same request alone, if a valid request gets an error other than 429, or if
 // memory grows. Prints time to first token, time between tokens, and how many requests had each
 // outcome.
-//   node tests/bench/load.mjs [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE] [--threads N]
+//   npm run bench:load -- [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE]
+//                         [--threads N] [--program build/native/sluice]
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -21,6 +22,7 @@ const { values: options } = parseArgs({
     draft: { type: 'string', default: 'ngram' },
     threads: { type: 'string', default: '2' },
     seed: { type: 'string', default: '1' },
+    program: { type: 'string', default: inRoot('build', 'native', 'sluice') },
     model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
   },
 });
@@ -46,7 +48,7 @@ function numbers(seed) {
 }
 
 const server = spawn(
-  inRoot('build', 'native', 'sluice'),
+  options.program,
   [
     'serve',
     options.model,

@@ -23,6 +23,7 @@ import {
   promptWords,
   table,
 } from './lib.mjs';
+import { fitPrompt, loadOurs, measureOurs } from './ours.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -52,50 +53,6 @@ const nPrompt = Number(values.prompt);
 const nGenerate = Number(values.generate);
 
 // --- in the page (functions sent as text) --------------------------------------------------------
-
-async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
-  const { Engine } = await import('/dist/index.js');
-  globalThis.ours = await Engine.load(new URL(url, location.href), {
-    memoryBudget: budget,
-    contextLength: context,
-    threads,
-    kernels,
-    kvType,
-    cache: 'none',
-  });
-  return ours.stats().kernels;
-}
-
-// The longest prompt of the words with at most n tokens.
-async function fitPrompt({ words, n }) {
-  let low = 1;
-  let high = words.length;
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if ((await ours.countTokens(words.slice(0, middle).join(' '))) <= n) low = middle;
-    else high = middle - 1;
-  }
-  return words.slice(0, low).join(' ');
-}
-
-async function measureOurs({ prompt, n }) {
-  const generation = ours.generate(prompt, {
-    maxTokens: n,
-    temperature: 0,
-    ignoreEos: true,
-    cachePrompt: false,
-  });
-  const { usage, timings } = await generation.result;
-  // The forward pass of the prompt yields the first token.
-  return {
-    prefill: (usage.promptTokens * 1000) / timings.promptMs,
-    decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
-    promptTokens: usage.promptTokens,
-    generated: usage.completionTokens,
-    kernels: ours.stats().kernels,
-    threads: ours.stats().threads,
-  };
-}
 
 async function loadPeer({ url, threads, context, kvType }) {
   const { Wllama } = await import('/wllama/index.js');
