@@ -38,6 +38,7 @@ consteval const Option& find(std::string_view name) {
     if (name == option.name) return option;
   }
   the_table_has_no_such_option();
+  return kOptions[0];
 }
 
 // Checks a number against the row's range. Errors: kInvalidArgument, naming option and limits.

@@ -10,7 +10,7 @@
 namespace sluice::test {
 namespace {
 
-using Json = nlohmann::json;
+using Manifest = nlohmann::json;
 
 std::string vision_dir() {
   return shared_dir() + "/fixtures/vision";
@@ -39,7 +39,7 @@ class ApiPictures : public testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(vision_dir())) GTEST_SKIP() << "no " << vision_dir();
-    for (const Json& family : Json::parse(file_contents(vision_dir() + "/manifest.json"))) {
+    for (const Manifest& family : Manifest::parse(file_contents(vision_dir() + "/manifest.json"))) {
       if (family["name"] == "qwen2.5vl") entry_ = family["cases"][0];
     }
     ASSERT_EQ(entry_["name"], "one");
@@ -81,7 +81,7 @@ class ApiPictures : public testing::Test {
     return out;
   }
 
-  Json entry_;
+  Manifest entry_;
   std::string projector_, prompt_;
   std::vector<uint8_t> file_;
   sluice_picture picture_ = {};

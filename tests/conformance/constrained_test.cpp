@@ -28,7 +28,7 @@ session::EngineOptions room(bool grammars) {
   return options;
 }
 
-struct Answer {
+struct Outcome {
   Status status;
   Finish finish = Finish::kNone;
   std::string text;
@@ -36,8 +36,8 @@ struct Answer {
   generate::Counts counts;
 };
 
-Answer answer(Opened& opened, const Options& options) {
-  Answer out;
+Outcome answer(Opened& opened, const Options& options) {
+  Outcome out;
   const std::vector<session::Token> prompt =
       opened.model->engine().tokenizer().encode("Once upon a time");
   auto begun = Generation::begin(*opened.session, prompt, options);
@@ -117,7 +117,7 @@ TEST(Constrained, OutputMatchesRandomSchemas) {
   for (int i = 0; i < n; ++i) {
     Schemas schemas(static_cast<uint32_t>(i));
     const std::string schema = schemas.make(3).dump();
-    const Answer a = answer(opened, bound(Kind::kJsonSchema, schema, static_cast<uint64_t>(i)));
+    const Outcome a = answer(opened, bound(Kind::kJsonSchema, schema, static_cast<uint64_t>(i)));
     ASSERT_TRUE(a.status.ok()) << a.status.message() << " for " << schema;
     const auto compiled = grammar::compile(Kind::kJsonSchema, schema, nullptr);
     ASSERT_TRUE(compiled.ok());
@@ -152,12 +152,12 @@ TEST(Constrained, LogprobsAreTheModelsOwnOrThoseOfTheDraw) {
     options.sampling.top_p = seed % 2 == 0 ? 1.f : 0.6f;
     options.sampling.min_p = 0;
     options.logprobs = 64;
-    const Answer own = answer(opened, options);
+    const Outcome own = answer(opened, options);
     ASSERT_FALSE(own.pieces.empty());
     EXPECT_EQ(own.pieces[0].top.size(), 64u);
     EXPECT_FALSE(fits(own.pieces[0].top[0].token));
     options.post_sampling_probs = true;
-    const Answer drawn = answer(opened, options);
+    const Outcome drawn = answer(opened, options);
     ASSERT_FALSE(drawn.pieces.empty());
     for (const sample::Candidate& c : drawn.pieces[0].top) EXPECT_TRUE(fits(c.token));
     for (const generate::Piece& piece : drawn.pieces) {
@@ -179,7 +179,7 @@ TEST(Constrained, ForcedTextTakesFewerPasses) {
   Opened opened = open_model(sample_model(), room(true));
   ASSERT_NE(opened.session, nullptr);
   const std::string whole = "{\"the only answer that there is\":[true,false]}";
-  const Answer a = answer(opened, bound(Kind::kChoice, json::array({whole}).dump(), 1));
+  const Outcome a = answer(opened, bound(Kind::kChoice, json::array({whole}).dump(), 1));
   ASSERT_TRUE(a.status.ok()) << a.status.message();
   EXPECT_EQ(a.text, whole);
   EXPECT_EQ(a.finish, Finish::kStop);
@@ -199,7 +199,7 @@ TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSessionUnchanged) {
             Code::kSchemaUnsupported);
   EXPECT_EQ(answer(opened, bound(Kind::kJsonSchema, "false", 1)).status.code(),
             Code::kInvalidArgument);
-  const Answer good = answer(opened, bound(Kind::kRegex, "(yes|no)", 1));
+  const Outcome good = answer(opened, bound(Kind::kRegex, "(yes|no)", 1));
   ASSERT_TRUE(good.status.ok()) << good.status.message();
   EXPECT_TRUE(good.text == "yes" || good.text == "no") << good.text;
 }

@@ -19,7 +19,7 @@ using residency::DirectReads;
 using residency::FillState;
 using session::Token;
 
-const std::vector<Token> kTokens = {1, 17, 29, 45, 31, 8, 12, 77};
+const std::vector<Token> kPrompt = {1, 17, 29, 45, 31, 8, 12, 77};
 
 // Reads from the file; from call `fail_at` on every read fails.
 class Reader final : public session::RangeReader {
@@ -86,8 +86,8 @@ Told run(const Setting& setting) {
   EXPECT_TRUE(session.ok());
   residency::FillQueue& queue = (*engine)->residency().queue();
   uint32_t taken = 0;
-  for (size_t t = 0; t < kTokens.size(); t += static_cast<size_t>(setting.per_pass)) {
-    const std::span<const Token> tokens(&kTokens[t], static_cast<size_t>(setting.per_pass));
+  for (size_t t = 0; t < kPrompt.size(); t += static_cast<size_t>(setting.per_pass)) {
+    const std::span<const Token> tokens(&kPrompt[t], static_cast<size_t>(setting.per_pass));
     EXPECT_TRUE((*session)->begin(tokens).ok());
     for (int n = 0;; ++n) {
       queue.rate = n / 20 % 2 == 0 ? setting.fast : setting.slow;
@@ -201,7 +201,7 @@ TEST(MixtureOfExperts, ContinuesAfterAnAbandonedPass) {
     residency::FillQueue& queue = (*engine)->residency().queue();
     uint32_t taken = 0;
     const auto pass = [&](int max_waits) {
-      EXPECT_TRUE((*session)->begin(kTokens).ok());
+      EXPECT_TRUE((*session)->begin(kPrompt).ok());
       int n = 0;
       while ((*session)->step(0) != session::Step::kDone && n < max_waits) {
         const uint32_t before = taken;

@@ -16,7 +16,7 @@
 namespace sluice::test {
 namespace {
 
-const Layers kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41, 18, 301, 7, 64, 2, 90, 33, 54};
+const Layers kInput = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41, 18, 301, 7, 64, 2, 90, 33, 54};
 const Layers kEight = {0, 1, 2, 3, 0, 1, 2, 3};
 
 session::EngineOptions options_of(double confidence, uint64_t budget = 0) {
@@ -33,7 +33,7 @@ std::vector<float> logits_of(Deep deep, const session::EngineOptions& options, s
                              session::ExitCounts* counts = nullptr) {
   Opened opened = deep.open(options);
   if (opened.session == nullptr) return {};
-  std::vector<float> out = all_logits(opened, kTokens, step);
+  std::vector<float> out = all_logits(opened, kInput, step);
   if (counts != nullptr) *counts = opened.model->engine().approximate().exits;
   return out;
 }
@@ -57,7 +57,7 @@ std::vector<float> mixed(const session::EngineOptions& like = options_of(1)) {
   session::EngineOptions options = like;
   options.approximate.exits.measures = true;
   Opened opened = Deep(kEight).open(options);
-  return opened.session == nullptr ? std::vector<float>() : mixed_exits(opened, kTokens);
+  return opened.session == nullptr ? std::vector<float>() : mixed_exits(opened, kInput);
 }
 
 TEST(EarlyExit, EqualsTheModelThatEndsThere) {
@@ -69,9 +69,9 @@ TEST(EarlyExit, EqualsTheModelThatEndsThere) {
     for (const size_t step : {size_t{1}, size_t{7}, size_t{20}}) {
       session::ExitCounts counts;
       EXPECT_EQ(logits_of(with(all_behind(layer)), options_of(0.5), step, &counts), made);
-      EXPECT_EQ(counts.rows, kTokens.size());
-      EXPECT_EQ(counts.left, kTokens.size());
-      EXPECT_EQ(counts.layers, kTokens.size() * static_cast<size_t>(layer + 1));
+      EXPECT_EQ(counts.rows, kInput.size());
+      EXPECT_EQ(counts.left, kInput.size());
+      EXPECT_EQ(counts.layers, kInput.size() * static_cast<size_t>(layer + 1));
     }
   }
 }
@@ -83,7 +83,7 @@ TEST(EarlyExit, EqualsTheFullModelIfNoTokenExits) {
   session::ExitCounts counts;
   EXPECT_EQ(logits_of(with(all_behind(-1)), options_of(0.5), 20, &counts), whole);
   EXPECT_EQ(counts.left, 0u);
-  EXPECT_EQ(counts.layers, 8 * kTokens.size());
+  EXPECT_EQ(counts.layers, 8 * kInput.size());
   // Tokens cannot exit after the first and the last layers.
   for (const int32_t layer : {0, 6, 7}) {
     EXPECT_EQ(logits_of(with(all_behind(layer)), options_of(0.5), 1), whole) << layer;
@@ -96,10 +96,10 @@ TEST(EarlyExit, DependsOnTheTextOnly) {
   session::ExitCounts counts;
   const std::vector<float> apart = logits_of(with(weights), options_of(0.5), 1, &counts);
   ASSERT_FALSE(apart.empty());
-  EXPECT_GT(counts.left, kTokens.size() / 3);
-  EXPECT_LT(counts.left, kTokens.size());
-  EXPECT_GT(counts.layers, 2 * kTokens.size());
-  EXPECT_LT(counts.layers, 7 * kTokens.size());
+  EXPECT_GT(counts.left, kInput.size() / 3);
+  EXPECT_LT(counts.left, kInput.size());
+  EXPECT_GT(counts.layers, 2 * kInput.size());
+  EXPECT_LT(counts.layers, 7 * kInput.size());
   EXPECT_NE(apart, logits_of(Deep(kEight), options_of(1), 1));
   const uint64_t least =
       session::inspect(with(weights).header.header, options_of(0.5))->plan.budget.minimum;
@@ -130,7 +130,7 @@ TEST(EarlyExit, FillsEveryCache) {
     measuring.approximate.exits.confidence = 1;
     const std::vector<float> weights = mixed(measuring);
     Layers text;
-    for (int32_t i = 0; i < 300; ++i) text.push_back(kTokens[static_cast<size_t>(i * i % 19)]);
+    for (int32_t i = 0; i < 300; ++i) text.push_back(kInput[static_cast<size_t>(i * i % 19)]);
     std::vector<float> last[2];
     for (const size_t step : {size_t{1}, size_t{20}}) {
       Opened opened = with(weights).open(options);
@@ -156,15 +156,15 @@ TEST(EarlyExit, ReadsNothingOfSkippedLayers) {
     ASSERT_GT(r.plan().streamed_bytes, 0u);
     static_cast<void>(all_logits(opened, {1, 5}, 1));
     const uint64_t before = r.filled_bytes();
-    static_cast<void>(all_logits(opened, kTokens, 1));
+    static_cast<void>(all_logits(opened, kInput, 1));
     read[leaves] = r.filled_bytes() - before;
   }
   EXPECT_LT(read[1], read[0] * 3 / 5) << read[0];
 }
 
-// Generates after kTokens; returns the number of drafted tokens.
+// Generates after kInput; returns the number of drafted tokens.
 int32_t answer(Opened& opened, const generate::Options& how, std::vector<int32_t>* tokens) {
-  auto generation = generate::Generation::begin(*opened.session, kTokens, how);
+  auto generation = generate::Generation::begin(*opened.session, kInput, how);
   EXPECT_TRUE(generation.ok());
   for (session::Step step = session::Step::kProgress; step != session::Step::kDone;) {
     step = (*generation)->step(0);
@@ -201,7 +201,7 @@ TEST(EarlyExit, OutputDependsOnTheTextOnly) {
       EXPECT_GT(drafted, 0);
     }
     wanted = tokens;
-    std::vector<int32_t> text = kTokens;
+    std::vector<int32_t> text = kInput;
     text.insert(text.end(), tokens.begin(), tokens.end());
     opened.session->clear();
     const std::vector<float> anew = logits_after(opened, text);

@@ -23,7 +23,7 @@ namespace {
 
 using Wanted = session::HeadPolicy::Kind;
 
-const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+const std::vector<int32_t> kSequence = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
 std::string sample_of(const std::string& type) {
   return source_dir() + "/examples/models/sluice-tales-" + type + ".gguf";
@@ -67,7 +67,7 @@ class HeadClusters : public testing::TestWithParam<const char*> {
                             session::HeadCounts* counts = nullptr) const {
     Opened opened = open_model(path_, o);
     if (opened.session == nullptr) return {};
-    std::vector<float> out = all_logits(opened, kTokens, step);
+    std::vector<float> out = all_logits(opened, kSequence, step);
     if (counts != nullptr) *counts = opened.model->engine().approximate().head;
     return out;
   }
@@ -92,7 +92,7 @@ TEST_P(HeadClusters, EqualTheFullHeadIfNotRequested) {
   EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
   session::HeadCounts counts;
   EXPECT_EQ(logits(options(Wanted::kSome, session::kMaxHeadClusters), 12, &counts), wanted);  // all
-  EXPECT_EQ(counts.known, kTokens.size());
+  EXPECT_EQ(counts.known, kSequence.size());
   ASSERT_FALSE(wanted.empty());
 }
 
@@ -100,19 +100,19 @@ TEST_P(HeadClusters, ComputeTheChosenClustersAndStayBelowTheirMaximum) {
   make(true);
   const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
-  const size_t width = whole.size() / kTokens.size();
+  const size_t width = whole.size() / kSequence.size();
   for (const int32_t clusters : {1, 8, 30}) {
     SCOPED_TRACE(clusters);
     session::HeadCounts counts;
     const std::vector<float> some = logits(options(Wanted::kSome, clusters), 1, &counts);
     ASSERT_EQ(some.size(), whole.size());
     uint64_t same = 0;
-    for (size_t row = 0; row < kTokens.size(); ++row) {
+    for (size_t row = 0; row < kSequence.size(); ++row) {
       const auto best = static_cast<size_t>(largest(some, row, width));
       EXPECT_EQ(some[row * width + best], whole[row * width + best]);
       for (size_t i = row * width; i < (row + 1) * width; ++i) same += some[i] == whole[i];
     }
-    EXPECT_EQ(counts.rows, kTokens.size());
+    EXPECT_EQ(counts.rows, kSequence.size());
     EXPECT_GE(same, counts.products);
     EXPECT_GT(counts.products, 0u);
     EXPECT_LT(counts.products, counts.rows * width * 2 / 3);
@@ -123,10 +123,10 @@ TEST_P(HeadClusters, KnowTheMaximumWithExact) {
   make(true);
   const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
-  const size_t width = whole.size() / kTokens.size();
+  const size_t width = whole.size() / kSequence.size();
   const auto right = [&](const std::vector<float>& some) {
     uint64_t n = 0;
-    for (size_t row = 0; row < kTokens.size(); ++row)
+    for (size_t row = 0; row < kSequence.size(); ++row)
       n += largest(some, row, width) == largest(whole, row, width);
     return n;
   };
@@ -137,8 +137,8 @@ TEST_P(HeadClusters, KnowTheMaximumWithExact) {
   }
   session::HeadCounts counts;
   const std::vector<float> exact = logits(options(Wanted::kExact), 1, &counts);
-  EXPECT_EQ(right(exact), kTokens.size());
-  EXPECT_EQ(counts.known, kTokens.size());
+  EXPECT_EQ(right(exact), kSequence.size());
+  EXPECT_EQ(counts.known, kSequence.size());
 }
 
 TEST_P(HeadClusters, DependOnTheRowOnly) {
@@ -215,8 +215,8 @@ TEST_P(HeadClusters, InQsfReadOnlyTheChosenClusters) {
       EXPECT_LE(opened.model->engine().plan().total(), o.memory_budget);
       static_cast<void>(all_logits(opened, {1, 5}, 1));
       const uint64_t before = r.filled_bytes();
-      static_cast<void>(all_logits(opened, kTokens, 1));
-      read[by_cluster] = (r.filled_bytes() - before) / kTokens.size();
+      static_cast<void>(all_logits(opened, kSequence, 1));
+      read[by_cluster] = (r.filled_bytes() - before) / kSequence.size();
       if (!by_cluster) continue;
       const model::Program& p = opened.model->engine().program();
       const model::Mat& head = p.mats[static_cast<size_t>(p.head)];

@@ -16,7 +16,7 @@
 namespace sluice::native {
 namespace {
 
-const std::vector<session::Token> kTokens = {1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99};
+const std::vector<session::Token> kHfTokens = {1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99};
 
 std::filesystem::path folder(const std::string& name) {
   return std::filesystem::path(sluice::test::source_dir()) / "tests/data/hf" / name;
@@ -41,7 +41,7 @@ Status compute(const std::string& path, uint64_t budget, std::vector<float>* out
   auto session = session::Session::create((*model)->engine().context());
   if (!session.ok()) return session.status();
   out->clear();
-  for (const session::Token token : kTokens) {
+  for (const session::Token token : kHfTokens) {
     SLUICE_RETURN_IF_ERROR((*session)->begin({&token, 1}));
     SLUICE_RETURN_IF_ERROR((*model)->run(**session));
     const std::span<float> logits = (*session)->logits();
@@ -60,8 +60,8 @@ TEST_P(HfConformance, EqualsTheReferenceAtEveryBudget) {
   const Status status = compute(dir.string(), 0, &resident);
   ASSERT_TRUE(status.ok()) << status.message();
   ASSERT_EQ(resident.size(), expected.size());
-  const size_t n_vocab = expected.size() / kTokens.size();
-  for (size_t row = 0; row < kTokens.size(); row++) {
+  const size_t n_vocab = expected.size() / kHfTokens.size();
+  for (size_t row = 0; row < kHfTokens.size(); row++) {
     double squares = 0;
     double power = 0;
     for (size_t i = row * n_vocab; i < (row + 1) * n_vocab; i++) {

@@ -17,7 +17,7 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUnset = std::numeric_limits<float>::quiet_NaN();
 constexpr double kBudget = 2e-5;  // for values around 1 after dozens of roundings
 constexpr int32_t kColumns[] = {1, 3, 4, 7, 8, 15, 16, 31, 33, 64, 65, 100, 128};
 
@@ -28,7 +28,7 @@ struct Rows {
   Rows(std::mt19937& rng, int64_t count, int64_t n, float sigma, float mean = 0)
       : stride(n + 1 + static_cast<int64_t>(rng() % 9)), width(n) {
     std::normal_distribution<float> distribution(mean, sigma);
-    values.assign(static_cast<size_t>(count * stride), kNan);
+    values.assign(static_cast<size_t>(count * stride), kUnset);
     for (int64_t t = 0; t < count; ++t) {
       for (int64_t i = 0; i < n; ++i)
         values[static_cast<size_t>(t * stride + i)] = distribution(rng);

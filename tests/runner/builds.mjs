@@ -141,7 +141,15 @@ const wanted = {
     ['programs', () => native('sluice')], // sluice.exe is compared with it
   ],
   aarch64: [
-    ['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))],
+    [
+      'aarch64',
+      () =>
+        cmake(
+          'aarch64',
+          ['kernels_tests', 'conformance_tests'],
+          [...sources(emulated), `-DSLUICE_KERNELS_OPTIMIZE=${all ? '-O3' : '-O1'}`],
+        ),
+    ],
   ],
 };
 

@@ -74,7 +74,7 @@ TEST_F(HttpCacheTest, OtherResponsesCostNoCachedBytes) {
       open();
       expect_all();
       for (const auto& [what, reply] : kNotTheFile) {
-        fault_ = [&](HttpReply* answer) { *answer = reply; };
+        fault_ = [&reply = reply](HttpReply* answer) { *answer = reply; };
         faulty_ = true;
         warnings_.clear();
         open();

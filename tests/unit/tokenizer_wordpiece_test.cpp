@@ -7,7 +7,7 @@ namespace sluice::test {
 namespace {
 
 using Ids = std::vector<Token>;
-constexpr tokenizer::EncodeOptions kBare{.add_special = false};
+constexpr tokenizer::EncodeOptions kWithoutSpecial{.add_special = false};
 
 enum : Token { kUnk, kCls, kSep, kMask };
 
@@ -26,13 +26,13 @@ TEST(WordPiece, TakesTheLongestTokenFirst) {
   const auto made = wordpiece_vocab({"a", "ab", "x"}, {"b", "bc", "c"}).must_create();
   ASSERT_NE(made, nullptr);
   const Token a = 4, ab = 5, x = 6, b = 7, bc = 8, c = 9;
-  EXPECT_EQ(made->encode("abc", kBare), (Ids{ab, c}));  // not a + bc
-  EXPECT_EQ(made->encode("ab bc", kBare), (Ids{ab, kUnk}));
-  EXPECT_EQ(made->encode("abcbcb x", kBare), (Ids{ab, c, bc, b, x}));
-  EXPECT_EQ(made->encode("abd a", kBare), (Ids{kUnk, a}));  // the whole word is unknown
+  EXPECT_EQ(made->encode("abc", kWithoutSpecial), (Ids{ab, c}));  // not a + bc
+  EXPECT_EQ(made->encode("ab bc", kWithoutSpecial), (Ids{ab, kUnk}));
+  EXPECT_EQ(made->encode("abcbcb x", kWithoutSpecial), (Ids{ab, c, bc, b, x}));
+  EXPECT_EQ(made->encode("abd a", kWithoutSpecial), (Ids{kUnk, a}));  // the whole word is unknown
   EXPECT_EQ(made->encode("abc"), (Ids{kCls, ab, c, kSep}));
   EXPECT_EQ(made->encode(""), (Ids{kCls, kSep}));
-  EXPECT_EQ(made->encode("a [MASK] b", kBare), (Ids{a, kMask, kUnk}));
+  EXPECT_EQ(made->encode("a [MASK] b", kWithoutSpecial), (Ids{a, kMask, kUnk}));
   EXPECT_EQ(made->decode(Ids{ab, c, x}), "abc x");
   EXPECT_TRUE(made->adds_eos());
 }
@@ -43,18 +43,19 @@ TEST(WordPiece, SplitsAtSpacePunctuationAndChinese) {
           .must_create();
   ASSERT_NE(made, nullptr);
   const Token a = 4, bang = 5, dollar = 6, dash = 7, world = 8, tail = 10, trade = 11;
-  EXPECT_EQ(made->encode("a!a$a-a", kBare), (Ids{a, bang, a, dollar, a, dash, a}));
+  EXPECT_EQ(made->encode("a!a$a-a", kWithoutSpecial), (Ids{a, bang, a, dollar, a, dash, a}));
   EXPECT_EQ(made->encode("a\xE4\xB8\x96"
                          "a",
-                         kBare),
+                         kWithoutSpecial),
             (Ids{a, world, a}));
-  EXPECT_EQ(made->encode("a\xE3\x80\x80\n\ta", kBare), (Ids{a, a}));
-  EXPECT_EQ(made->encode("a\xE2\x84\xA2", kBare), (Ids{a, trade}));  // a symbol beyond ASCII stays
+  EXPECT_EQ(made->encode("a\xE3\x80\x80\n\ta", kWithoutSpecial), (Ids{a, a}));
+  EXPECT_EQ(made->encode("a\xE2\x84\xA2", kWithoutSpecial),
+            (Ids{a, trade}));  // a symbol beyond ASCII stays
   // Removed within a word: zero width space, soft hyphen, NUL, invalid UTF-8.
   EXPECT_EQ(made->encode(std::string("a\xE2\x80\x8B\xC2\xAD\0\xFF"
                                      "a",
                                      9),
-                         kBare),
+                         kWithoutSpecial),
             (Ids{a, tail}));
 }
 
@@ -62,9 +63,9 @@ TEST(WordPiece, StripsAccentsAndLowercases) {
   const auto made = wordpiece_vocab({"cafe", "\xCE\xB1\xCF\x83"}, {}).must_create();
   ASSERT_NE(made, nullptr);
   for (const char* text : {"caf\xC3\xA9", "CAF\xC3\x89", "cafe\xCC\x81", "CaFe"}) {
-    EXPECT_EQ(made->encode(text, kBare), Ids{4}) << text;
+    EXPECT_EQ(made->encode(text, kWithoutSpecial), Ids{4}) << text;
   }
-  EXPECT_EQ(made->encode("\xCE\x86\xCE\xA3", kBare), Ids{5});  // no final sigma
+  EXPECT_EQ(made->encode("\xCE\x86\xCE\xA3", kWithoutSpecial), Ids{5});  // no final sigma
 }
 
 TEST(WordPiece, Folding) {

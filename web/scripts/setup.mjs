@@ -28,7 +28,9 @@ const packages = {
   browser: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb', 'mesa-vulkan-drivers'],
   test: [
+    'clang',
     'clang-format',
+    'libclang-rt-14-dev',
     'libgtest-dev',
     'pkg-config',
     'python3-numpy',
