@@ -75,7 +75,8 @@ int32_t AcceptanceStats::of_match(int32_t length) {
 }
 
 int32_t AcceptanceStats::of_probability(double p) {
-  return std::clamp(static_cast<int32_t>(p * kLevels), 0, kLevels - 1);
+  if (!(p > 0)) return 0;  // NaN, too
+  return static_cast<int32_t>(std::min(p * kLevels, kLevels - 1.0));
 }
 
 AcceptanceStats::AcceptanceStats() {

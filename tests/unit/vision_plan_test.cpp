@@ -1,6 +1,7 @@
 // What a picture costs, from its size alone; projector headers that are wrong; prompts.
 #include <random>
 
+#include "../sanitized.h"
 #include "base/hash.h"
 #include "gguf/metadata_writer.h"
 #include "media/preprocess.h"
@@ -263,6 +264,7 @@ TEST(VisionPlan, PreprocessMakesWhatWasPlanned) {
 // The inputs of every projector, by their hash. Compilers must not fuse or reorder the arithmetic
 // of sizes and weights.
 TEST(VisionPlan, PixelsAreTheSameOnEveryMachine) {
+  if (kSanitized) GTEST_SKIP() << "takes long, and VisionFixtures preprocesses as well";
   Hash64 hash;
   for (const auto& [width, height] : {std::pair(613u, 407u), std::pair(90u, 351u)}) {
     auto image = media::Image::create(width, height);
