@@ -137,10 +137,11 @@ TEST(ChatTemplate, HostileTemplatesAreStopped) {
       "{{ x" + std::string(100'000, '.') + "x }}",
   };
   for (const std::string& source : hostile) {
-    // Under a sanitizer, a limit on steps takes seconds to reach; one of them is enough.
-    const bool many_steps = source.find(again) != std::string::npos || source.starts_with(loops) ||
-                            source.find("f(60)") != std::string::npos;
-    if (test::kSanitized && &source != hostile && many_steps) continue;
+    // Under a sanitizer, a limit on steps or on text takes seconds to reach; one of each is enough.
+    const bool slow = source.find(again) != std::string::npos || source.starts_with(loops) ||
+                      source.starts_with(text16m) || source.find("f(60)") != std::string::npos;
+    const bool chosen = &source == hostile || source.ends_with("replace('0', a.t) }}");
+    if (test::kSanitized && slow && !chosen) continue;
     const Result<Prompt> prompt = render(source);
     ASSERT_FALSE(prompt.ok()) << source.substr(0, 200);
     EXPECT_EQ(prompt.status().code(), Code::kChatTemplate) << prompt.status().message();
