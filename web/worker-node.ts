@@ -14,7 +14,7 @@ import type { Port } from './protocol/messages.js';
 import { nodeGpu } from './worker/gpu-node.js';
 import type { HostPlatform } from './worker/loading.js';
 import { takeRole } from './worker/roles.js';
-import { compileWasm } from './worker/wasm.js';
+import { compileWasm } from './worker/engine-wasm.js';
 
 function ownPort(): Port {
   const port: Port = {

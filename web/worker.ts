@@ -7,7 +7,7 @@ import type { HostPlatform } from './worker/loading.js';
 import { modules } from './worker/modules.js';
 import { takeRole } from './worker/roles.js';
 import type { Variant } from './worker/variant.js';
-import { compileWasm } from './worker/wasm.js';
+import { compileWasm } from './worker/engine-wasm.js';
 
 declare const self: Port;
 

@@ -96,7 +96,6 @@ export interface EngineSpec {
   headClusters: string;
   /** Name of the kernel table; '': the fastest of this binary. */
   kernels: string;
-  /** Plans memory for structured output. */
   /** Why contextLength is what it is, if a plan chose it. */
   contextFrom?: MemoryPlan['contextFrom'];
   /** true: memory for constraints is set aside at load; false: never; undefined: when needed. */

@@ -20,7 +20,7 @@ import type { EngineBinding, OpenOptions } from './binding.js';
 import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
 import type { PicturesModule } from './pictures/types.js';
-import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
+import { instantiateWasm, kMaxBudget, type EngineWasm } from './engine-wasm.js';
 
 /** Platform functions of the engine's worker. */
 export interface HostPlatform extends IoPlatform {
@@ -43,7 +43,7 @@ export interface HostPlatform extends IoPlatform {
 
 /** An engine that is ready for work. */
 export interface Opened {
-  wasm: WasmInstance;
+  wasm: EngineWasm;
   binding: EngineBinding;
   memory: WebAssembly.Memory;
   compiled: WebAssembly.Module;
@@ -88,7 +88,7 @@ export class Loading {
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = this.#openOptions(budget, threads);
-    let wasm!: WasmInstance;
+    let wasm!: EngineWasm;
     try {
       wasm = await this.#instantiate(compiled, budget, threads);
       await this.#read(wasm);
@@ -147,7 +147,7 @@ export class Loading {
     const info = await this.#describe(wasm.binding, given);
     info.speed = { ...info.speed, ...network };
     if (spec.device !== 'wasm') {
-      const start = async (kernels: string): Promise<WasmInstance> =>
+      const start = async (kernels: string): Promise<EngineWasm> =>
         this.#instantiate(await this.#platform.compile(spec.wasm, kernels), headerRoom, threads);
       info.device = await (
         await this.#platform.gpu()
@@ -179,7 +179,7 @@ export class Loading {
   /**
    * Reads the headers into the engine's memory. The draft's comes last, so its plan counts both.
    */
-  async #read(wasm: WasmInstance): Promise<void> {
+  async #read(wasm: EngineWasm): Promise<void> {
     await this.#opening.read(wasm);
     const { binding, memory } = wasm;
     if (this.#draft) await ofDraft(this.#draft.read({ binding: binding.draft(), memory }));
@@ -210,7 +210,7 @@ export class Loading {
       : new LocalIo(sources, spec.io, platform, events);
   }
 
-  #instantiate(wasm: WebAssembly.Module, budget: number, threads: number): Promise<WasmInstance> {
+  #instantiate(wasm: WebAssembly.Module, budget: number, threads: number): Promise<EngineWasm> {
     const { openShared } = this.#platform;
     return instantiateWasm(
       wasm,

@@ -1,4 +1,4 @@
-// Chooses the fastest wasm binary that runs on this machine. Separate from wasm.ts, which imports
+// Chooses the fastest wasm binary that runs on this machine. Separate from engine-wasm.ts, which imports
 // the glue, so that the inline entry can choose in the page before it unpacks a binary.
 
 // (func (export "d") (param i32 i32) (result i32)

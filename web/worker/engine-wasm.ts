@@ -9,7 +9,7 @@ import { kMaxPages, kPage } from './heap.js';
 import { createEngine, initialMemory } from './runtime.js';
 import { variantFor, type Variant } from './variant.js';
 
-export interface WasmInstance {
+export interface EngineWasm {
   binding: EngineBinding;
   /** The engine's pictures, once a projector is read. */
   pictures?: PicturesBinding;
@@ -71,7 +71,7 @@ export async function instantiateWasm(
   poolThreads: number,
   createThread: () => WorkerPort,
   openShared: (file: SharedFile) => Promise<SyncFile>,
-): Promise<WasmInstance> {
+): Promise<EngineWasm> {
   const initial = Math.ceil(initialMemory / kPage);
   const maximum = Math.floor(budget / kPage);
   if (maximum < initial) {
