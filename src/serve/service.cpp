@@ -5,9 +5,9 @@
 
 #include "anthropic/request.h"
 #include "anthropic/responder.h"
-#include "base/clock.h"
 #include "base/random.h"
 #include "endpoints/pages.h"
+#include "serve/response.h"
 
 namespace sluice::serve {
 namespace {
@@ -40,40 +40,16 @@ bool same(std::string_view a, std::string_view b) {
   return differ == 0;
 }
 
+Reply disconnected(Record* record) {
+  record->finish = "aborted";
+  return {.status = 499};
+}
+
 openai::Vectors vectors_of(const Job& job) {
   return {job.vectors, static_cast<size_t>(job.width), static_cast<int64_t>(job.tokens.size())};
 }
 
 }  // namespace
-
-// The reader's side of a job: waits for events and watches for a disconnected client.
-struct Service::Exchange {
-  Exchange(Worker& w, Client& c, std::shared_ptr<Job> j)
-      : worker(w), client(c), job(std::move(j)) {}
-  ~Exchange() { leave(); }
-
-  void leave() {
-    job->channel.leave();
-    worker.look();
-  }
-
-  // Waits for the next event; false if the client has disconnected or after a timeout.
-  bool next(Event* out) {
-    while (!job->channel.pop(out)) {
-      if (job->channel.left()) return false;  // the engine's thread gave up a slow reader
-      const double patience = job->deadline + 60'000 - monotonic_ms();
-      if (client.wait(job->channel.descriptor(), patience) != Client::Woken::kReadable) {
-        leave();
-        return false;
-      }
-    }
-    return true;
-  }
-
-  Worker& worker;
-  Client& client;
-  const std::shared_ptr<Job> job;
-};
 
 Service::Service(Worker& worker, Metrics& metrics, ModelFacts model, Limits limits,
                  std::string api_key)
@@ -321,14 +297,9 @@ Problem Service::submit(const Call& call, const std::shared_ptr<Job>& job, Reply
 }
 
 Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, Record* record) {
-  // A streamed reply outlives this call.
-  struct State {
-    GenerateRequest request;
-    std::unique_ptr<Exchange> exchange;
-    std::unique_ptr<openai::Responder> answer;
-  };
-  auto state = std::make_shared<State>();
-  GenerateRequest& wanted = state->request;
+  auto response = std::make_shared<Response>();
+  response->record = record;
+  GenerateRequest& wanted = response->request;
   wanted.options.sampling.seed = random_seed();
   Problem problem;
   {
@@ -351,61 +322,18 @@ Reply Service::generate(const Call& call, const endpoints::Endpoint& endpoint, R
   job->cache_key = wanted.cache_key;
   if (!problem) problem = submit(call, job, &reply);
   if (problem) return failed(*problem, record, reply);
-  state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
-  state->answer = endpoint.respond(wanted, token_bytes(), model_.name, plan ? &*plan : nullptr);
-  const auto gone = [record] {
-    record->finish = "aborted";
-    return Reply{.status = 499};
-  };
-  // Runs until the end of the response. `write` is null if it is not streamed.
-  const auto work = [state, record](const Reply::Write* write, Problem* bad) -> bool {
-    openai::Responder& answer = *state->answer;
-    const auto done = [&] {
-      record->usage = answer.usage();
-      record->finish = answer.finish();
-      return true;
-    };
-    const auto show = [&](std::string text) {
-      const bool ok = write == nullptr || text.empty() || (*write)(text);
-      if (!ok) record->finish = "aborted";
-      return ok;
-    };
-    if (write != nullptr && !show(answer.take_frames())) return false;
-    for (Event event;;) {
-      if (!state->exchange->next(&event)) break;
-      if (event.kind == Kind::kFailed) {
-        *bad = openai::api_error(event.failure);
-        return false;
-      }
-      if (event.kind == Kind::kDone) return done() && show(answer.last_frames());
-      if (event.kind == Kind::kStarted) continue;
-      if (event.kind == Kind::kPiece) {
-        answer.push(event.index, event.piece, event.counts);
-      } else {
-        answer.set_stop_string(std::move(event.stop));
-        answer.end(event.index, event.finish, event.counts);
-      }
-      if (write != nullptr && !show(answer.take_frames())) return false;
-    }
-    record->finish = "aborted";
-    return false;
-  };
+  response->exchange = std::make_unique<Exchange>(worker_, call.client, job);
+  response->answer = endpoint.respond(wanted, token_bytes(), model_.name, plan ? &*plan : nullptr);
   Event first;
-  if (!state->exchange->next(&first)) return gone();
+  if (!response->exchange->next(&first)) return disconnected(record);
   record->queued_ms = job->begun - job->arrived;
   if (first.kind == Kind::kFailed) return failed(openai::api_error(first.failure), record);
   if (!wanted.stream) {
-    if (work(nullptr, &problem)) return {.body = state->answer->document()};
-    return problem ? failed(*problem, record) : gone();
+    if (response->run(nullptr, &problem)) return {.body = response->answer->document()};
+    return problem ? failed(*problem, record) : disconnected(record);
   }
   reply.type = endpoint.stream_type;
-  reply.stream = [state, record, work](const Reply::Write& write) {
-    Problem bad;
-    if (work(&write, &bad)) return true;
-    if (!bad) return false;
-    record->error = bad->code;
-    return write(state->answer->error_frames(*bad));
-  };
+  reply.stream = [response](const Reply::Write& write) { return response->stream(write); };
   return reply;
 }
 

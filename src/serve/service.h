@@ -108,7 +108,6 @@ class Service {
   std::atomic<size_t> connections{0};
 
  private:
-  struct Exchange;
   [[nodiscard]] bool authorized(std::string_view key) const;
   [[nodiscard]] Reply health() const;
   // What GET requests ask, and /api/show.

@@ -18,7 +18,6 @@ const exceptions = {
   'src/jinja/interpreter.h Interpreter': 'one method for each kind of node',
   'src/jinja/parser.h Parser': 'one method for each rule of the syntax',
   'src/residency/residency.h Residency': 'half of them return one number of a report',
-  'src/serve/service.cpp Service::generate': 'the callbacks of one request share its state',
   'src/session/session.h Session': 'begins eight kinds of passes, and saves and restores',
 };
 
