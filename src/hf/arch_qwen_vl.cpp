@@ -167,22 +167,10 @@ const TensorMap kQwenVlTensors = {.skipped = kQwenVlSkipped,
                                   .whole = kDecoderWhole,
                                   .of_layer = kQwenVlLayer,
                                   .in_file_order = true};
-const TensorMap kQwen25VisionTensors = {.skipped = {},
-                                        .prefixes = kVisualPrefixes,
-                                        .layers = "blocks.",
-                                        .whole = kQwen25VisionWhole,
-                                        .of_layer = kQwen25VisionLayer,
-                                        .our_layers = "v.blk.",
-                                        .only_prefixed = true,
-                                        .in_file_order = true};
-const TensorMap kQwen3VisionTensors = {.skipped = {},
-                                       .prefixes = kVisualPrefixes,
-                                       .layers = "blocks.",
-                                       .whole = kQwen3VisionWhole,
-                                       .of_layer = kQwen3VisionLayer,
-                                       .our_layers = "v.blk.",
-                                       .only_prefixed = true,
-                                       .in_file_order = true};
+const TensorMap kQwen25VisionTensors =
+    vision_tensors({}, kVisualPrefixes, "blocks.", kQwen25VisionWhole, kQwen25VisionLayer);
+const TensorMap kQwen3VisionTensors =
+    vision_tensors({}, kVisualPrefixes, "blocks.", kQwen3VisionWhole, kQwen3VisionLayer);
 const std::span<const Field> kQwen25VlFields = kQwen25Vl, kQwen3VlFields = kQwen3Vl,
                              kQwen25VisionFields = kQwen25Vision, kQwen3VisionFields = kQwen3Vision;
 

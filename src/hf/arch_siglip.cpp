@@ -1,6 +1,7 @@
 // Vision projectors with a SigLIP encoder: Gemma 3, and Idefics 3 with SmolVLM. Also the text model
 // of the latter, which is a Llama.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "hf/architecture.h"
@@ -75,47 +76,34 @@ void read_idefics(ConfigReader& r) {
   r.put("preproc_image_size", longest);
 }
 
-// Fallbacks are the defaults of transformers' SiglipVisionConfig.
-constexpr Field kGemma3Vision[] = {
-    all_of(kSiglipFields),
-    size_of("image_size", "image_size", 896),
-    size_of("patch_size", "patch_size", 14),
-    size_of("embedding_length", "hidden_size", 1152),
-    size_of("feed_forward_length", "intermediate_size", 4304),
-    size_of("block_count", "num_hidden_layers", 27),
-    size_of("attention.head_count", "num_attention_heads", 16),
-    read_by(read_pooling_of_gemma3),
+// Where config.json lacks a size: the defaults of transformers' SiglipVisionConfig and
+// Idefics3VisionConfig.
+struct SiglipSizes {
+  int64_t image, patch, feed_forward, layers;
 };
-// Fallbacks are the defaults of transformers' Idefics3VisionConfig.
-constexpr Field kIdeficsVision[] = {
-    all_of(kSiglipFields),
-    size_of("image_size", "image_size", 224),
-    size_of("patch_size", "patch_size", 32),
-    size_of("embedding_length", "hidden_size", 1152),
-    size_of("feed_forward_length", "intermediate_size", 3072),
-    size_of("block_count", "num_hidden_layers", 12),
-    size_of("attention.head_count", "num_attention_heads", 16),
-    read_by(read_idefics),
-};
+constexpr SiglipSizes kSiglipSizes = {896, 14, 4304, 27};
+constexpr SiglipSizes kIdeficsSizes = {224, 32, 3072, 12};
+
+constexpr std::array<Field, 8> siglip_fields(const SiglipSizes& defaults,
+                                             void (*read_projector)(ConfigReader& r)) {
+  return {all_of(kSiglipFields),
+          size_of("image_size", "image_size", defaults.image),
+          size_of("patch_size", "patch_size", defaults.patch),
+          size_of("embedding_length", "hidden_size", 1152),
+          size_of("feed_forward_length", "intermediate_size", defaults.feed_forward),
+          size_of("block_count", "num_hidden_layers", defaults.layers),
+          size_of("attention.head_count", "num_attention_heads", 16),
+          read_by(read_projector)};
+}
+constexpr auto kGemma3Vision = siglip_fields(kSiglipSizes, read_pooling_of_gemma3);
+constexpr auto kIdeficsVision = siglip_fields(kIdeficsSizes, read_idefics);
 
 }  // namespace
 
-const TensorMap kGemma3VisionTensors = {.skipped = kGemma3Skipped,
-                                        .prefixes = kGemma3Prefixes,
-                                        .layers = "encoder.layers.",
-                                        .whole = kGemma3Whole,
-                                        .of_layer = kSiglipLayer,
-                                        .our_layers = "v.blk.",
-                                        .only_prefixed = true,
-                                        .in_file_order = true};
-const TensorMap kIdeficsVisionTensors = {.skipped = {},
-                                         .prefixes = kIdeficsPrefixes,
-                                         .layers = "encoder.layers.",
-                                         .whole = kIdeficsWhole,
-                                         .of_layer = kSiglipLayer,
-                                         .our_layers = "v.blk.",
-                                         .only_prefixed = true,
-                                         .in_file_order = true};
+const TensorMap kGemma3VisionTensors =
+    vision_tensors(kGemma3Skipped, kGemma3Prefixes, "encoder.layers.", kGemma3Whole, kSiglipLayer);
+const TensorMap kIdeficsVisionTensors =
+    vision_tensors({}, kIdeficsPrefixes, "encoder.layers.", kIdeficsWhole, kSiglipLayer);
 const TensorMap kIdeficsTensors = {.skipped = kIdeficsPrefixes,
                                    .prefixes = kIdeficsText,
                                    .whole = kDecoderWhole,

@@ -104,6 +104,21 @@ struct TensorMap {
   bool in_file_order = false;
 };
 
+// The map of a vision projector, in a file with its text model.
+constexpr TensorMap vision_tensors(std::span<const std::string_view> skipped,
+                                   std::span<const std::string_view> prefixes,
+                                   std::string_view layers, std::span<const Name> whole,
+                                   std::span<const Name> of_layer) {
+  return {.skipped = skipped,
+          .prefixes = prefixes,
+          .layers = layers,
+          .whole = whole,
+          .of_layer = of_layer,
+          .our_layers = "v.blk.",
+          .only_prefixed = true,
+          .in_file_order = true};
+}
+
 // A tensor's name in GGUF.
 struct Found {
   std::string ours;  // "a|b" for two tensors; empty: unknown
