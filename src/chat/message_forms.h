@@ -40,7 +40,7 @@ enum class CallText : uint8_t {
 
 // A picture's mark in a content, as a string of the caller's.
 struct PictureMark {
-  uint32_t source = 0;   // Interpreter::source
+  uint32_t source = 0;   // Values::source
   uint32_t picture = 0;  // its number in the request
 };
 
@@ -124,7 +124,7 @@ struct Needs {
 
 // A string of the caller's that the prompt must show.
 struct Shown {
-  uint32_t source = 0;   // Interpreter::source
+  uint32_t source = 0;   // Values::source
   uint32_t message = 0;  // its place in the request
   bool call = false;     // part of a tool call
 };

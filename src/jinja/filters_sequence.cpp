@@ -362,9 +362,9 @@ constexpr NamedFilter kSequenceFilters[] = {
 
 }  // namespace
 
-void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse) {
+void sort_keyed(Values& values, std::vector<Keyed>* items, bool reverse) {
   const auto before = [&](const Keyed& a, const Keyed& b) {
-    return in.ok() && (reverse ? in.less(b.key, a.key) : in.less(a.key, b.key));
+    return values.ok() && (reverse ? values.less(b.key, a.key) : values.less(a.key, b.key));
   };
   std::vector<Keyed> other(items->size());
   for (size_t width = 1; width < items->size(); width *= 2) {

@@ -1,56 +1,9 @@
 // Executes statements: output and scopes.
 #include "jinja/interpreter.h"
 
-#include <cstdarg>
-#include <cstdio>
-
 #include "base/concat.h"
 
 namespace sluice::jinja {
-namespace {
-
-constexpr uint64_t kMaxSteps = 2'000'000;
-constexpr uint64_t kMaxWork = 1u << 27;
-constexpr int kMaxDepth = 700;
-
-}  // namespace
-
-Interpreter::Deeper::Deeper(Interpreter* interpreter) : interpreter_(interpreter) {
-  if (++interpreter->depth_ > kMaxDepth) interpreter->fail("nesting is too deep");
-  if (++interpreter->steps_ > kMaxSteps / interpreter->share_)
-    interpreter->fail("it exceeds the limit of steps");
-}
-
-Value Interpreter::fail(const char* format, ...) {
-  if (!ok()) return {};
-  va_list args;
-  va_start(args, format);
-  char text[400];
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  status_ = error(Code::kChatTemplate, "the chat template failed: %s (line %u)", text, line_);
-  return {};
-}
-
-Value Interpreter::fail_undefined(const Value& value) {
-  if (value.string == nullptr) return fail("a value is undefined");
-  return fail("%s", std::string(value.string->text.view()).c_str());
-}
-
-bool Interpreter::spend(uint64_t amount) {
-  work_ += amount;
-  if (work_ > kMaxWork / share_) fail("it exceeds the limit of work");
-  return ok();
-}
-
-Value Interpreter::text(Text text, bool markup) {
-  if (text.size() > kMaxText) return fail("its output is too long");
-  spend(text.size());
-  auto* string = make<String>();
-  string->text = std::move(text);
-  string->markup = markup;
-  return Value(string);
-}
 
 void Interpreter::set(const std::string& name, Value value) {
   const auto found = program_.names.find(name);
@@ -68,7 +21,7 @@ Result<Text> Interpreter::run() {
   for (const auto& [name, function] : functions) set(name, Value(function));
   for (const auto& [name, value] : given.variables) define(&root_, name, value);
   execute(program_.body, &root_);
-  if (!ok()) return status_;
+  if (!ok()) return failure();
   return std::move(output_);
 }
 

@@ -2,17 +2,9 @@
 #include "jinja/parser.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <utility>
 
 namespace sluice::jinja {
-namespace {
-
-constexpr int kMaxNesting = 600;  // four per bracket
-constexpr size_t kMaxNodes = 200'000;
-
-}  // namespace
 
 Status parse(std::string_view source, Program* out) {
   Result<std::vector<Lexeme>> lexemes = lex(source);
@@ -20,124 +12,15 @@ Status parse(std::string_view source, Program* out) {
   return Parser(std::move(*lexemes), out).parse();
 }
 
-Parser::Parser(std::vector<Lexeme> lexemes, Program* program)
-    : lexemes_(std::move(lexemes)), program_(program) {}
-
-Parser::Depth::Depth(Parser* parser) : parser_(parser) {
-  if (++parser->depth_ > kMaxNesting) parser->fail("nesting is too deep");
-}
-
 Status Parser::parse() {
-  for (const Lexeme& lexeme : lexemes_) {
+  for (const Lexeme& lexeme : lexemes()) {
     if (lexeme.kind == Lex::kName || lexeme.kind == Lex::kString) {
       program_->known.insert(lexeme.text);
     }
   }
   program_->body = body({});
-  return status_;
+  return status();
 }
-
-// --- lexemes
-
-bool Parser::take_operator(std::string_view text) {
-  if (!is_operator(text)) return false;
-  next();
-  return true;
-}
-
-bool Parser::take_word(std::string_view text) {
-  if (!is_word(text)) return false;
-  next();
-  return true;
-}
-
-void Parser::expect_operator(std::string_view text) {
-  const std::string wanted(text);
-  if (!take_operator(text)) {
-    fail("expected '%s', not %s", wanted.c_str(), shown().c_str());
-  }
-}
-
-void Parser::expect(Lex kind, const char* what) {
-  if (!is(kind)) return fail("expected %s, not %s", what, shown().c_str());
-  next();
-}
-
-std::string Parser::take_name() {
-  std::string name = now().text;
-  expect(Lex::kName, "a name");
-  return name;
-}
-
-// Only the first error is kept.
-void Parser::fail(const char* format, ...) {
-  if (!ok()) return;
-  va_list args;
-  va_start(args, format);
-  char text[200];
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  status_ = syntax_error(now().line, "%s", text);
-  at_ = lexemes_.size() - 1;
-}
-
-std::string Parser::shown() const {
-  switch (now().kind) {
-    case Lex::kEnd:
-      return "the end of the template";
-    case Lex::kClosePrint:
-    case Lex::kCloseBlock:
-      return "the end of the tag";
-    default:
-      return "'" + now().text.substr(0, 40) + "'";
-  }
-}
-
-// --- nodes
-
-Node* Parser::make(NodeKind kind) {
-  if (program_->nodes.size() >= kMaxNodes) fail("it is too large");
-  auto* node = new Node;
-  program_->nodes.emplace_back(node);
-  node->kind = kind;
-  node->line = now().line;
-  return node;
-}
-
-Node* Parser::make_literal(std::string_view text) {
-  Node* node = make(NodeKind::kLiteral);
-  auto* literal = new String;
-  program_->literals.emplace_back(literal);
-  literal->text.append(text);
-  node->literal = literal;
-  return node;
-}
-
-Node* Parser::make_name(const std::string& name) {
-  Node* node = make(NodeKind::kName);
-  node->name = variable(name);
-  node->text = name;
-  return node;
-}
-
-Node* Parser::make_constant(Value value) {
-  Node* node = make(NodeKind::kConstant);
-  node->constant = value;
-  return node;
-}
-
-Node* Parser::make_unary(NodeKind kind, Node* first) {
-  Node* node = make(kind);
-  node->first = first;
-  return node;
-}
-
-uint32_t Parser::variable(const std::string& name) {
-  const auto next_id = static_cast<uint32_t>(program_->names.size());
-  return program_->names.emplace(name, next_id).first->second;
-}
-
-// --- statements
 
 std::vector<Node*> Parser::body(Words ends) {
   const Depth depth(this);

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "base/concat.h"
-#include "jinja/interpreter.h"
 #include "jinja/numbers.h"
+#include "jinja/values.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
@@ -47,11 +47,11 @@ void append_repr(const Text& text, Text* out) {
   out->append(std::string(1, quote));
 }
 
-void append_bytes_repr(Interpreter& in, const Text& text, Text* out) {
+void append_bytes_repr(Values& values, const Text& text, Text* out) {
   const auto has = [&](char c) { return text.view().find(c) != std::string_view::npos; };
   const char quote = has('\'') && !has('"') ? '"' : '\'';
-  in.spend(8 * text.size());
-  if (!in.ok()) return;
+  values.spend(8 * text.size());
+  if (!values.ok()) return;
   const auto replace = [quote](uint32_t cp) -> std::string {
     if (cp == '\n') return "\\n";
     if (cp == '\r') return "\\r";
@@ -144,13 +144,13 @@ std::string float_text(double number) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-Text Interpreter::str(const Value& value) {
+Text Values::str(const Value& value) {
   Text out;
   print(value, &out);
   return out;
 }
 
-void Interpreter::print(const Value& value, Text* out) {
+void Values::print(const Value& value, Text* out) {
   if (value.is(Kind::kUndefined)) return;
   if (value.is(Kind::kString)) {
     spend(value.string->text.size());
@@ -160,7 +160,7 @@ void Interpreter::print(const Value& value, Text* out) {
   print_repr(value, out);
 }
 
-void Interpreter::print_repr(const Value& value, Text* out) {
+void Values::print_repr(const Value& value, Text* out) {
   const Deeper deeper(this);
   if (!spend(16)) return;
   if (out->size() > kMaxText) {
@@ -231,7 +231,7 @@ void Interpreter::print_repr(const Value& value, Text* out) {
   }
 }
 
-void Interpreter::print_json(const Value& value, const JsonStyle& style, int64_t level, Text* out) {
+void Values::print_json(const Value& value, const JsonStyle& style, int64_t level, Text* out) {
   const Deeper deeper(this);
   if (!spend(16)) return;
   if (out->size() > kMaxText) {

@@ -14,7 +14,7 @@ namespace sluice::jinja {
 struct Span {
   size_t begin = 0;  // bytes of the text
   size_t end = 0;
-  uint32_t source = 0;  // which of the caller's strings (Interpreter::given); 0: not known
+  uint32_t source = 0;  // which of the caller's strings (Values::given); 0: not known
   // The bytes of the source that are shown. Where escapes made the text longer, the span as a whole
   // shows [from, to).
   uint32_t from = 0;

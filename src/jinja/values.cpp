@@ -1,10 +1,16 @@
 // Creates and compares values as Python does.
-#include <algorithm>
+#include "jinja/values.h"
 
-#include "jinja/interpreter.h"
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
 
 namespace sluice::jinja {
 namespace {
+
+constexpr uint64_t kMaxSteps = 2'000'000;
+constexpr uint64_t kMaxWork = 1u << 27;
+constexpr int kMaxDepth = 700;
 
 const String kEmpty;
 
@@ -16,7 +22,43 @@ bool same_number(const Value& a, const Value& b) {
 
 }  // namespace
 
-Value Interpreter::sequence(std::vector<Value> items, Flavor flavor) {
+Values::Deeper::Deeper(Values* values) : values_(values) {
+  if (++values->depth_ > kMaxDepth) values->fail("nesting is too deep");
+  if (++values->steps_ > kMaxSteps / values->share_) values->fail("it exceeds the limit of steps");
+}
+
+Value Values::fail(const char* format, ...) {
+  if (!ok()) return {};
+  va_list args;
+  va_start(args, format);
+  char text[400];
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  status_ = error(Code::kChatTemplate, "the chat template failed: %s (line %u)", text, line_);
+  return {};
+}
+
+Value Values::fail_undefined(const Value& value) {
+  if (value.string == nullptr) return fail("a value is undefined");
+  return fail("%s", std::string(value.string->text.view()).c_str());
+}
+
+bool Values::spend(uint64_t amount) {
+  work_ += amount;
+  if (work_ > kMaxWork / share_) fail("it exceeds the limit of work");
+  return ok();
+}
+
+Value Values::text(Text text, bool markup) {
+  if (text.size() > kMaxText) return fail("its output is too long");
+  spend(text.size());
+  auto* string = make<String>();
+  string->text = std::move(text);
+  string->markup = markup;
+  return Value(string);
+}
+
+Value Values::sequence(std::vector<Value> items, Flavor flavor) {
   spend(16 * items.size());
   auto* out = make<Sequence>();
   out->items = std::move(items);
@@ -24,7 +66,7 @@ Value Interpreter::sequence(std::vector<Value> items, Flavor flavor) {
   return Value(out);
 }
 
-Value Interpreter::given(std::string_view bytes, bool content) {
+Value Values::given(std::string_view bytes, bool content) {
   Span span;
   span.source = static_cast<uint32_t>(sources_.size() + 1);
   span.to = static_cast<uint32_t>(bytes.size());
@@ -36,13 +78,13 @@ Value Interpreter::given(std::string_view bytes, bool content) {
   return out;
 }
 
-Value Interpreter::undefined(std::string_view why) {
+Value Values::undefined(std::string_view why) {
   Value value = text(why);
   value.kind = Kind::kUndefined;
   return value;
 }
 
-void Interpreter::put(Dict* dict, Value key, Value value) {
+void Values::put(Dict* dict, Value key, Value value) {
   spend(kThing);
   if (key.is(Kind::kString)) {
     const auto [at, fresh] = dict->by_name.emplace(key.string->text.view(), dict->entries.size());
@@ -67,7 +109,7 @@ void Interpreter::put(Dict* dict, Value key, Value value) {
   dict->entries.emplace_back(key, value);
 }
 
-const Value* Interpreter::find(const Dict& dict, const Value& key) {
+const Value* Values::find(const Dict& dict, const Value& key) {
   if (key.is(Kind::kString)) {
     spend(1 + key.string->text.size() / 8);
     const auto found = dict.by_name.find(key.string->text.view());
@@ -80,7 +122,7 @@ const Value* Interpreter::find(const Dict& dict, const Value& key) {
   return nullptr;
 }
 
-bool Interpreter::truth(const Value& value) const {
+bool Values::truth(const Value& value) const {
   switch (value.kind) {
     case Kind::kUndefined:
     case Kind::kNone:
@@ -105,7 +147,7 @@ bool Interpreter::truth(const Value& value) const {
   }
 }
 
-bool Interpreter::equal(const Value& a, const Value& b) {
+bool Values::equal(const Value& a, const Value& b) {
   const Deeper deeper(this);
   if (!spend(8)) return false;
   if (a.is_number() && b.is_number()) return same_number(a, b);
@@ -146,7 +188,7 @@ bool Interpreter::equal(const Value& a, const Value& b) {
   }
 }
 
-bool Interpreter::less(const Value& a, const Value& b) {
+bool Values::less(const Value& a, const Value& b) {
   const Deeper deeper(this);
   if (!spend(8)) return false;
   if (a.is_number() && b.is_number()) {
@@ -174,7 +216,7 @@ bool Interpreter::less(const Value& a, const Value& b) {
   return x.size() < y.size();
 }
 
-bool Interpreter::contains(const Value& container, const Value& item) {
+bool Values::contains(const Value& container, const Value& item) {
   switch (container.kind) {
     case Kind::kString: {
       if (!item.is(Kind::kString)) {
@@ -203,7 +245,7 @@ bool Interpreter::contains(const Value& container, const Value& item) {
   }
 }
 
-std::vector<Value> Interpreter::items(const Value& value) {
+std::vector<Value> Values::items(const Value& value) {
   std::vector<Value> out;
   switch (value.kind) {
     case Kind::kUndefined:

@@ -1,16 +1,63 @@
-// Parses expressions, from the lowest precedence to the highest.
+// Nodes, and expressions from the lowest precedence to the highest.
+#include "jinja/expression_parser.h"
+
 #include <utility>
 
-#include "jinja/parser.h"
-
 namespace sluice::jinja {
+namespace {
 
-Node* Parser::expression() {
+constexpr size_t kMaxNodes = 200'000;
+
+}  // namespace
+
+Node* ExpressionParser::make(NodeKind kind) {
+  if (program_->nodes.size() >= kMaxNodes) fail("it is too large");
+  auto* node = new Node;
+  program_->nodes.emplace_back(node);
+  node->kind = kind;
+  node->line = now().line;
+  return node;
+}
+
+Node* ExpressionParser::make_literal(std::string_view text) {
+  Node* node = make(NodeKind::kLiteral);
+  auto* literal = new String;
+  program_->literals.emplace_back(literal);
+  literal->text.append(text);
+  node->literal = literal;
+  return node;
+}
+
+Node* ExpressionParser::make_name(const std::string& name) {
+  Node* node = make(NodeKind::kName);
+  node->name = variable(name);
+  node->text = name;
+  return node;
+}
+
+Node* ExpressionParser::make_constant(Value value) {
+  Node* node = make(NodeKind::kConstant);
+  node->constant = value;
+  return node;
+}
+
+Node* ExpressionParser::make_unary(NodeKind kind, Node* first) {
+  Node* node = make(kind);
+  node->first = first;
+  return node;
+}
+
+uint32_t ExpressionParser::variable(const std::string& name) {
+  const auto next_id = static_cast<uint32_t>(program_->names.size());
+  return program_->names.emplace(name, next_id).first->second;
+}
+
+Node* ExpressionParser::expression() {
   return condition();
 }
 
 // Parses one expression, or several separated by commas: a tuple. `conditions`: allow "a if b".
-Node* Parser::tuple(bool conditions, bool until_recursive) {
+Node* ExpressionParser::tuple(bool conditions, bool until_recursive) {
   const Depth depth(this);
   const auto ends = [&] {
     return is(Lex::kClosePrint) || is(Lex::kCloseBlock) || is(Lex::kEnd) || is_operator(")") ||
@@ -26,7 +73,7 @@ Node* Parser::tuple(bool conditions, bool until_recursive) {
   return node;
 }
 
-Node* Parser::condition() {
+Node* ExpressionParser::condition() {
   const Depth depth(this);
   Node* node = disjunction();
   while (ok() && take_word("if")) {
@@ -38,7 +85,7 @@ Node* Parser::condition() {
   return node;
 }
 
-Node* Parser::disjunction() {
+Node* ExpressionParser::disjunction() {
   Node* node = conjunction();
   while (take_word("or")) {
     node = make_unary(NodeKind::kOr, node);
@@ -47,7 +94,7 @@ Node* Parser::disjunction() {
   return node;
 }
 
-Node* Parser::conjunction() {
+Node* ExpressionParser::conjunction() {
   Node* node = negation();
   while (take_word("and")) {
     node = make_unary(NodeKind::kAnd, node);
@@ -56,13 +103,13 @@ Node* Parser::conjunction() {
   return node;
 }
 
-Node* Parser::negation() {
+Node* ExpressionParser::negation() {
   const Depth depth(this);
   if (take_word("not")) return make_unary(NodeKind::kNot, negation());
   return comparison();
 }
 
-Node* Parser::comparison() {
+Node* ExpressionParser::comparison() {
   Node* first = sum();
   Node* node = nullptr;
   for (;;) {
@@ -87,7 +134,7 @@ Node* Parser::comparison() {
   }
 }
 
-Node* Parser::sum() {
+Node* ExpressionParser::sum() {
   Node* node = concatenation();
   while (is_operator("+") || is_operator("-")) {
     node = make_unary(NodeKind::kBinary, node);
@@ -98,7 +145,7 @@ Node* Parser::sum() {
   return node;
 }
 
-Node* Parser::concatenation() {
+Node* ExpressionParser::concatenation() {
   Node* first = product();
   if (!is_operator("~")) return first;
   Node* node = make(NodeKind::kConcat);
@@ -107,7 +154,7 @@ Node* Parser::concatenation() {
   return node;
 }
 
-Node* Parser::product() {
+Node* ExpressionParser::product() {
   Node* node = power();
   while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
     node = make_unary(NodeKind::kBinary, node);
@@ -118,7 +165,7 @@ Node* Parser::product() {
   return node;
 }
 
-Node* Parser::power() {
+Node* ExpressionParser::power() {
   Node* node = unary(true);
   while (is_operator("**")) {
     node = make_unary(NodeKind::kBinary, node);
@@ -129,7 +176,7 @@ Node* Parser::power() {
   return node;
 }
 
-Node* Parser::unary(bool with_filters) {
+Node* ExpressionParser::unary(bool with_filters) {
   const Depth depth(this);
   Node* node = nullptr;
   if (take_operator("-")) {
@@ -143,7 +190,7 @@ Node* Parser::unary(bool with_filters) {
   return with_filters ? filters(node) : node;
 }
 
-Node* Parser::primary() {
+Node* ExpressionParser::primary() {
   const Lexeme lexeme = now();
   switch (lexeme.kind) {
     case Lex::kName:
@@ -180,7 +227,7 @@ Node* Parser::primary() {
   }
 }
 
-Node* Parser::parenthesized() {
+Node* ExpressionParser::parenthesized() {
   next();
   if (take_operator(")")) return make(NodeKind::kTuple);
   Node* node = tuple(true);
@@ -188,7 +235,7 @@ Node* Parser::parenthesized() {
   return node;
 }
 
-Node* Parser::list() {
+Node* ExpressionParser::list() {
   next();
   Node* node = make(NodeKind::kList);
   while (ok() && !is_operator("]")) {
@@ -200,7 +247,7 @@ Node* Parser::list() {
   return node;
 }
 
-Node* Parser::dict() {
+Node* ExpressionParser::dict() {
   next();
   Node* node = make(NodeKind::kDict);
   while (ok() && !is_operator("}")) {
@@ -214,7 +261,7 @@ Node* Parser::dict() {
   return node;
 }
 
-Node* Parser::postfix(Node* node) {
+Node* ExpressionParser::postfix(Node* node) {
   for (;;) {
     if (is_operator(".") || is_operator("[")) {
       node = subscript(node);
@@ -229,7 +276,7 @@ Node* Parser::postfix(Node* node) {
 
 // Parses filters, tests and calls after an operand. `in_tag`: the first filter may omit its bar, as
 // in {% filter trim %} or {% set x | trim %}, and tests are not allowed.
-Node* Parser::filters(Node* node, bool in_tag) {
+Node* ExpressionParser::filters(Node* node, bool in_tag) {
   if (in_tag && !is_operator("|")) node = filter(node);
   for (;;) {
     if (take_operator("|")) {
@@ -245,20 +292,20 @@ Node* Parser::filters(Node* node, bool in_tag) {
   }
 }
 
-std::string Parser::dotted_name() {
+std::string ExpressionParser::dotted_name() {
   std::string name = take_name();
   while (take_operator(".")) name += "." + take_name();
   return name;
 }
 
-Node* Parser::filter(Node* operand) {
+Node* ExpressionParser::filter(Node* operand) {
   Node* node = make_unary(NodeKind::kFilter, operand);
   node->text = dotted_name();
   if (is_operator("(")) call_arguments(node);
   return node;
 }
 
-Node* Parser::test(Node* operand) {
+Node* ExpressionParser::test(Node* operand) {
   const bool negated = take_word("not");
   Node* node = make_unary(NodeKind::kTest, operand);
   node->text = dotted_name();
@@ -279,7 +326,7 @@ Node* Parser::test(Node* operand) {
   return negated ? make_unary(NodeKind::kNot, node) : node;
 }
 
-Node* Parser::subscript(Node* node) {
+Node* ExpressionParser::subscript(Node* node) {
   if (take_operator(".")) {
     if (is(Lex::kInt)) {
       node = make_unary(NodeKind::kItem, node);
@@ -311,7 +358,7 @@ Node* Parser::subscript(Node* node) {
   return node;
 }
 
-void Parser::call_arguments(Node* node) {
+void ExpressionParser::call_arguments(Node* node) {
   const Depth depth(this);
   expect_operator("(");
   while (ok() && !is_operator(")")) {
