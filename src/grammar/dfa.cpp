@@ -370,4 +370,13 @@ bool Dfa::matches(std::string_view text) const {
   return s != kDead && accepts(s);
 }
 
+void narrow(std::optional<Dfa>* language, const Dfa& other, bool without) {
+  if (!*language && !without) {
+    *language = other;
+    return;
+  }
+  *language = Dfa::combine(*language ? **language : Dfa::all_text(), other,
+                           without ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
+}
+
 }  // namespace sluice::grammar

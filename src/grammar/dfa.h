@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -56,5 +57,8 @@ class Dfa {
   std::vector<uint8_t> accept_;
   bool too_large_ = false;
 };
+
+// Restricts a language to what another has or, with `without`, has not; nullopt is all text.
+void narrow(std::optional<Dfa>* language, const Dfa& other, bool without);
 
 }  // namespace sluice::grammar

@@ -2,9 +2,11 @@
 // each keyword's opposite. Also tests whether values of the schema itself (enum, const) match a
 // shape.
 #include <algorithm>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
-#include "grammar/schema.h"
+#include "grammar/schema_shapes.h"
 
 namespace sluice::grammar {
 namespace {
@@ -15,9 +17,15 @@ constexpr std::string_view kMeaningless[] = {
     "readOnly",    "writeOnly",   "contentEncoding", "contentSchema",   "then",     "else",
     "$vocabulary", "minContains", "maxContains",     "contentMediaType"};
 
+Shape of_type(uint8_t types) {
+  Shape s;
+  s.types = types;
+  return s;
+}
+
 }  // namespace
 
-Shapes SchemaCompiler::negated_shapes(uint32_t schema) {
+Shapes SchemaShapes::negated_shapes(uint32_t schema) {
   const uint32_t ref = keyword(schema, "$ref");
   if (refs_.draft7() && ref != kNoValue) return negated_keyword(schema, ref);
   Shapes out;
@@ -34,174 +42,187 @@ Shapes SchemaCompiler::negated_shapes(uint32_t schema) {
   return out;
 }
 
-Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
-  const std::string& name = document_[at].key;
-  const auto of_type = [](uint8_t types) {
-    Shape s;
-    s.types = types;
-    return s;
-  };
-  // The shape of this keyword only, to be inverted.
+Shapes SchemaShapes::negated_types(uint32_t at) {
   Shape own;
-  if (name == "type") {
-    apply_types(at, &own);
-    Shapes out = {of_type(static_cast<uint8_t>(kAllBits & ~own.types))};
-    if (own.whole) {
-      out.push_back(of_type(kNumberBit));
-      out.back().broken = true;
-    }
-    return out;
+  apply_types(at, &own);
+  Shapes out = {of_type(static_cast<uint8_t>(kAllBits & ~own.types))};
+  if (own.whole) {
+    out.push_back(of_type(kNumberBit));
+    out.back().broken = true;
   }
-  if (name == "const" || name == "enum") {
-    Shape s;
-    s.excluded = name == "const" ? std::vector<uint32_t>{at} : document_[at].children;
-    return {s};
-  }
-  if (name == "minimum" || name == "maximum" || name == "exclusiveMinimum" ||
-      name == "exclusiveMaximum") {
-    const std::optional<Decimal> d = number(at);
-    if (!d) return {};
-    Shape s = of_type(kNumberBit);
-    const bool low = name == "minimum" || name == "exclusiveMinimum";
-    s.bounds.push_back({*d, low, name.starts_with("exclusive")});
-    return {s};
-  }
+  return out;
+}
+
+// minimum, maximum, exclusiveMinimum, exclusiveMaximum and multipleOf.
+Shapes SchemaShapes::negated_number(uint32_t at) {
+  const std::string& name = document_[at].key;
+  const std::optional<Decimal> d = number(at);
+  Shape s = of_type(kNumberBit);
   if (name == "multipleOf") {
-    const std::optional<Decimal> d = number(at);
-    Shape s = of_type(kNumberBit);
     if (d) s.divisors.push_back({*d, true, at});
     return {s};
   }
-  const auto limit = [&](uint8_t type, uint32_t Shape::*least, uint32_t Shape::*most) -> Shapes {
-    const std::optional<uint32_t> n = count(at);
-    Shape s = of_type(type);
-    if (!n || (name.starts_with("min") && *n == 0)) return {};
-    if (name.starts_with("min"))
-      s.*most = *n - 1;
-    else
-      s.*least = *n + 1;
-    return {s};
+  if (!d) return {};
+  const bool low = name == "minimum" || name == "exclusiveMinimum";
+  s.bounds.push_back({*d, low, name.starts_with("exclusive")});
+  return {s};
+}
+
+// minLength, maxLength, minItems, maxItems, minProperties and maxProperties.
+Shapes SchemaShapes::negated_count(uint32_t at) {
+  struct Limit {
+    std::string_view of;
+    TypeBit type;
+    uint32_t Shape::*least;
+    uint32_t Shape::*most;
   };
-  if (name == "minLength" || name == "maxLength") {
-    return limit(kStringBit, &Shape::min_chars, &Shape::max_chars);
-  }
-  if (name == "minItems" || name == "maxItems") {
-    return limit(kArrayBit, &Shape::min_items, &Shape::max_items);
-  }
-  if (name == "minProperties" || name == "maxProperties") {
-    Shapes out = limit(kObjectBit, &Shape::min_members, &Shape::max_members);
-    for (Shape& s : out) s.min_members_at = at;
-    return out;
-  }
-  if (name == "pattern") {
-    apply_strings(schema, &own);
-    Shape s = of_type(kStringBit);
-    if (!own.languages.empty()) s.languages.push_back({own.languages[0].automaton, true});
+  static constexpr Limit kLimits[] = {
+      {"Length", kStringBit, &Shape::min_chars, &Shape::max_chars},
+      {"Items", kArrayBit, &Shape::min_items, &Shape::max_items},
+      {"Properties", kObjectBit, &Shape::min_members, &Shape::max_members}};
+  const std::string& name = document_[at].key;
+  const std::optional<uint32_t> n = count(at);
+  const bool least = name.starts_with("min");
+  if (!n || (least && *n == 0)) return {};
+  for (const Limit& limit : kLimits) {
+    if (!name.ends_with(limit.of)) continue;
+    Shape s = of_type(limit.type);
+    if (least)
+      s.*limit.most = *n - 1;
+    else
+      s.*limit.least = *n + 1;
+    if (limit.type == kObjectBit) s.min_members_at = at;
     return {s};
   }
-  if (name == "required") {
-    Shapes out;
-    for (const uint32_t n : document_[at].children) {
+  return {};
+}
+
+// required, properties and dependentRequired.
+Shapes SchemaShapes::negated_members(uint32_t at) {
+  const std::string& name = document_[at].key;
+  Shapes out;
+  for (const uint32_t child : document_[at].children) {
+    if (name == "required") {
       out.push_back(of_type(kObjectBit));
-      out.back().forbidden = {document_[n].text};
-    }
-    return out;
-  }
-  if (name == "properties" && is(at, JsonType::kObject)) {
-    Shapes out;
-    for (const uint32_t child : document_[at].children) {
+      out.back().forbidden = {document_[child].text};
+    } else if (name == "properties") {
       if (is(child, JsonType::kBoolean) && document_[child].truth) continue;
       out.push_back(of_type(kObjectBit));
       out.back().required = {document_[child].key};
       out.back().extra.push_back({document_[child].key, no(child)});
-    }
-    return out;
-  }
-  if (name == "items" && !is(at, JsonType::kArray) && keyword(schema, "prefixItems") == kNoValue) {
-    Shape s = of_type(kArrayBit);
-    s.contains.push_back({no(at), 1, UINT32_MAX});
-    return {s};
-  }
-  if (name == "contains") {
-    apply_arrays(schema, &own);
-    const Contains& c = own.contains[0];
-    Shapes out;
-    if (c.least > 0) {
-      out.push_back(of_type(kArrayBit));
-      out.back().contains.push_back({c.term, 0, c.least - 1});
-    }
-    if (c.most < UINT32_MAX) {
-      out.push_back(of_type(kArrayBit));
-      out.back().contains.push_back({c.term, c.most + 1, UINT32_MAX});
-    }
-    return out;
-  }
-  if (name == "$ref" && is(at, JsonType::kString)) {
-    const uint32_t target = refs_.resolve(schema, document_[at].text);
-    if (target != kNoValue) return shapes_of(no(target));
-  }
-  if (name == "not") return shapes_of(yes(at));
-  if (name == "anyOf" || name == "allOf") {
-    Shapes out = name == "anyOf" ? Shapes{Shape()} : Shapes{};
-    for (const uint32_t child : document_[at].children) {
-      const Shapes broken = shapes_of(no(child));
-      if (name == "anyOf")
-        out = product(out, broken, at);
-      else
-        out.insert(out.end(), broken.begin(), broken.end());
-    }
-    return out;
-  }
-  if (name == "oneOf") {  // none of the branches, or two of them
-    Shapes out = {Shape()};
-    const std::vector<uint32_t> branches = document_[at].children;
-    for (const uint32_t child : branches) out = product(out, shapes_of(no(child)), at);
-    for (size_t i = 0; i < branches.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        const Shapes both = product(shapes_of(yes(branches[i])), shapes_of(yes(branches[j])), at);
-        out.insert(out.end(), both.begin(), both.end());
-      }
-    }
-    return out;
-  }
-  if (name == "if") {
-    const uint32_t then = keyword(schema, "then"), other = keyword(schema, "else");
-    Shapes out;
-    if (then != kNoValue) out = product(shapes_of(yes(at)), shapes_of(no(then)), at);
-    if (other != kNoValue) {
-      const Shapes more = product(shapes_of(no(at)), shapes_of(no(other)), at);
-      out.insert(out.end(), more.begin(), more.end());
-    }
-    return out;
-  }
-  if (name == "dependentRequired") {
-    Shapes out;
-    for (const uint32_t child : document_[at].children) {
+    } else {
       for (const uint32_t n : document_[child].children) {
         out.push_back(of_type(kObjectBit));
         out.back().required = {document_[child].key};
         out.back().forbidden = {document_[n].text};
       }
     }
+  }
+  return out;
+}
+
+Shapes SchemaShapes::negated_contains(uint32_t schema) {
+  Shape own;
+  apply_arrays(schema, &own);
+  const Contains& c = own.contains[0];
+  Shapes out;
+  if (c.least > 0) {
+    out.push_back(of_type(kArrayBit));
+    out.back().contains.push_back({c.term, 0, c.least - 1});
+  }
+  if (c.most < UINT32_MAX) {
+    out.push_back(of_type(kArrayBit));
+    out.back().contains.push_back({c.term, c.most + 1, UINT32_MAX});
+  }
+  return out;
+}
+
+// anyOf, allOf, oneOf and if.
+Shapes SchemaShapes::negated_combination(uint32_t schema, uint32_t at) {
+  const std::string& name = document_[at].key;
+  const auto append = [](Shapes* out, const Shapes& more) {
+    out->insert(out->end(), more.begin(), more.end());
+  };
+  Shapes out;
+  if (name == "if") {
+    const uint32_t then = keyword(schema, "then"), other = keyword(schema, "else");
+    if (then != kNoValue) out = product(shapes_of(yes(at)), shapes_of(no(then)), at);
+    if (other != kNoValue) append(&out, product(shapes_of(no(at)), shapes_of(no(other)), at));
     return out;
   }
-  for (const char* known :
-       {"format", "prefixItems", "items", "uniqueItems", "additionalProperties", "additionalItems",
-        "patternProperties", "propertyNames", "dependentSchemas", "dependencies",
-        "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", "$recursiveRef"}) {
-    if (name == known) refuse(at, "the negation of this keyword is not supported");
+  const std::vector<uint32_t> branches = document_[at].children;
+  if (name == "allOf") {
+    for (const uint32_t child : branches) append(&out, shapes_of(no(child)));
+    return out;
+  }
+  out = {Shape()};
+  for (const uint32_t child : branches) out = product(out, shapes_of(no(child)), at);
+  if (name == "anyOf") return out;
+  for (size_t i = 0; i < branches.size(); ++i) {  // or two of oneOf
+    for (size_t j = 0; j < i; ++j) {
+      append(&out, product(shapes_of(yes(branches[i])), shapes_of(yes(branches[j])), at));
+    }
+  }
+  return out;
+}
+
+Shapes SchemaShapes::negated_keyword(uint32_t schema, uint32_t at) {
+  const std::string& name = document_[at].key;
+  const auto among = [&name](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (name == "type") return negated_types(at);
+  if (name == "const" || name == "enum") {
+    Shape s;
+    s.excluded = name == "const" ? std::vector<uint32_t>{at} : document_[at].children;
+    return {s};
+  }
+  if (among({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
+    return negated_number(at);
+  }
+  if (among({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})) {
+    return negated_count(at);
+  }
+  if (name == "pattern") {
+    Shape own;
+    apply_strings(schema, &own);
+    Shape s = of_type(kStringBit);
+    if (!own.languages.empty()) s.languages.push_back({own.languages[0].automaton, true});
+    return {s};
+  }
+  if (among({"required", "dependentRequired"}) ||
+      (name == "properties" && is(at, JsonType::kObject))) {
+    return negated_members(at);
+  }
+  if (name == "items" && !is(at, JsonType::kArray) && keyword(schema, "prefixItems") == kNoValue) {
+    Shape s = of_type(kArrayBit);
+    s.contains.push_back({no(at), 1, UINT32_MAX});
+    return {s};
+  }
+  if (name == "contains") return negated_contains(schema);
+  if (name == "$ref" && is(at, JsonType::kString)) {
+    const uint32_t target = refs_.resolve(schema, document_[at].text);
+    if (target != kNoValue) return shapes_of(no(target));
+  }
+  if (name == "not") return shapes_of(yes(at));
+  if (among({"anyOf", "allOf", "oneOf", "if"})) return negated_combination(schema, at);
+  if (among({"format", "prefixItems", "items", "uniqueItems", "additionalProperties",
+             "additionalItems", "patternProperties", "propertyNames", "dependentSchemas",
+             "dependencies", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef",
+             "$recursiveRef"})) {
+    refuse(at, "the negation of this keyword is not supported");
   }
   return {};  // an unknown keyword cannot be violated
 }
 
 // --- values in the schema (enum, const)
 
-bool SchemaCompiler::allows(const Conjunction& all, uint32_t value) {
+bool SchemaShapes::allows(const Conjunction& all, uint32_t value) {
   const Shapes shapes = shapes_of(all);
   return std::any_of(shapes.begin(), shapes.end(), [&](const Shape& s) { return fits(s, value); });
 }
 
-bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
+bool SchemaShapes::fits(const Shape& s, uint32_t value) {
   const JsonValue& v = document_[value];
   if (failed() || (s.types & type_bit(value)) == 0) return false;
   const auto equal = [&](uint32_t other) { return document_.equal(other, value); };
@@ -236,7 +257,7 @@ bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
   return v.type != JsonType::kObject || fits_object(s, value);
 }
 
-bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
+bool SchemaShapes::fits_array(const Shape& s, uint32_t value) {
   const std::vector<uint32_t> items = document_[value].children;
   if (items.size() < s.min_items || items.size() > s.max_items) return false;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -253,7 +274,7 @@ bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
   });
 }
 
-bool SchemaCompiler::fits_object(const Shape& s, uint32_t value) {
+bool SchemaShapes::fits_object(const Shape& s, uint32_t value) {
   const std::vector<uint32_t> members = document_[value].children;
   if (members.size() < s.min_members || members.size() > s.max_members) return false;
   const auto absent = [&](const std::string& name) {

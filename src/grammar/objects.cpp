@@ -41,7 +41,7 @@ std::vector<std::vector<std::string>> SchemaCompiler::known_names(const Shape& s
 }
 
 // The terms that the member with this name must satisfy. *allowed is false if it must be absent.
-Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name, bool* allowed) {
+Conjunction SchemaShapes::member_terms(const Shape& s, const std::string& name, bool* allowed) {
   Conjunction all;
   *allowed = !among(s.forbidden, name);
   for (const MemberPart& part : s.members) {
@@ -83,7 +83,7 @@ Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name
 }
 
 // The names that match a shape; nullopt if all do.
-std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
+std::optional<Dfa> SchemaShapes::name_language(const Shape& s) {
   if (s.values) {
     Dfa out;
     for (const uint32_t v : *s.values) {
@@ -107,29 +107,28 @@ Expr SchemaCompiler::member(std::string_view name, const Conjunction& all) {
       {builder_.bytes(quoted(name)), space(), builder_.bytes(":"), space(), value(all), space()});
 }
 
-// A member whose name is not among the named ones. For each set of patterns, the names that match
-// exactly these.
-Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string>& named) {
-  std::vector<uint32_t> patterns;
+// The automata of the shape's name patterns, each once. False if there are too many.
+bool SchemaCompiler::name_patterns(const Shape& s, std::vector<uint32_t>* automata) {
   for (const MemberPart& part : s.members) {
     for (const uint32_t list : part.patterns) {
       for (const uint32_t child : document_[list].children) {
         const uint32_t a = pattern_of(child);
-        if (std::find(patterns.begin(), patterns.end(), a) == patterns.end()) patterns.push_back(a);
-        if (patterns.size() > kMaxPatterns) {
+        if (std::find(automata->begin(), automata->end(), a) == automata->end()) {
+          automata->push_back(a);
+        }
+        if (automata->size() > kMaxPatterns) {
           refuse(child, "more than four property name patterns are not supported");
-          return Builder::kNever;
+          return false;
         }
       }
     }
   }
-  std::optional<Dfa> base;  // names that are allowed at all
-  const auto narrow = [&base](const Dfa& other, Dfa::How how) {
-    if (!base && how == Dfa::How::kBoth)
-      base = other;
-    else
-      base = Dfa::combine(base ? *base : Dfa::all_text(), other, how);
-  };
+  return true;
+}
+
+// The names that satisfy propertyNames; nullopt if all do.
+std::optional<Dfa> SchemaCompiler::allowed_names(const Shape& s) {
+  std::optional<Dfa> out;
   for (const Term t : s.names) {
     Dfa any;
     bool all = false;
@@ -139,47 +138,60 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
       all |= !language;
       if (language) any = Dfa::combine(any, *language, Dfa::How::kEither);
     }
-    if (!all) narrow(any, Dfa::How::kBoth);
+    if (!all) narrow(&out, any, false);
   }
+  return out;
+}
+
+// The terms of a member whose name matches the patterns of `set`, bits of `patterns`, and no
+// others. False if there is no such member.
+bool SchemaCompiler::pattern_terms(const Shape& s, const std::vector<uint32_t>& patterns,
+                                   uint32_t set, Conjunction* all) {
+  for (const MemberPart& part : s.members) {
+    bool seen = false;
+    for (const uint32_t list : part.patterns) {
+      for (const uint32_t child : document_[list].children) {
+        const auto at = std::find(patterns.begin(), patterns.end(), pattern_of(child));
+        if ((set >> (at - patterns.begin()) & 1) == 0) continue;
+        seen = true;
+        all->push_back(yes(child));
+      }
+    }
+    if (!seen && part.rest != kNoTerm) all->push_back(part.rest);
+  }
+  return std::none_of(all->begin(), all->end(), [this](Term t) {
+    return is(t / 2, JsonType::kBoolean) && document_[t / 2].truth == ((t & 1) != 0);
+  });
+}
+
+// Removes names from a language. False on an error.
+bool SchemaCompiler::exclude_names(const std::vector<std::string>& named,
+                                   std::optional<Dfa>* language) {
+  if (named.empty()) return true;
+  Builder names;
+  const uint32_t root = names.new_rule();
+  names.define(root, names.choice(named));
+  const Result<std::shared_ptr<const Grammar>> grammar = names.build();
+  if (!grammar.ok()) return fail(grammar.status()), false;
+  narrow(language, Dfa::of(**grammar), true);
+  return true;
+}
+
+// A member whose name is not among the named ones. For each set of patterns, the names that match
+// exactly these.
+Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string>& named) {
+  std::vector<uint32_t> patterns;
+  if (!name_patterns(s, &patterns)) return Builder::kNever;
+  const std::optional<Dfa> base = allowed_names(s);
   std::vector<Expr> ways;
   for (uint32_t set = 0; set < 1u << patterns.size() && !failed(); ++set) {
     Conjunction all;
-    bool never = false;
-    for (const MemberPart& part : s.members) {
-      bool seen = false;
-      for (const uint32_t list : part.patterns) {
-        for (const uint32_t child : document_[list].children) {
-          const auto at = std::find(patterns.begin(), patterns.end(), pattern_of(child));
-          if ((set >> (at - patterns.begin()) & 1) == 0) continue;
-          seen = true;
-          all.push_back(yes(child));
-        }
-      }
-      if (!seen && part.rest != kNoTerm) all.push_back(part.rest);
-    }
-    for (const Term t : all) {
-      never |= is(t / 2, JsonType::kBoolean) && document_[t / 2].truth == ((t & 1) != 0);
-    }
-    if (never) continue;
+    if (!pattern_terms(s, patterns, set, &all)) continue;
     std::optional<Dfa> language = base;
-    const auto restrict = [&language](const Dfa& other, bool without) {
-      if (!language && !without)
-        language = other;
-      else
-        language = Dfa::combine(language ? *language : Dfa::all_text(), other,
-                                without ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
-    };
     for (size_t k = 0; k < patterns.size(); ++k) {
-      restrict(automata_[patterns[k]], (set >> k & 1) == 0);
+      narrow(&language, automata_[patterns[k]], (set >> k & 1) == 0);
     }
-    if (!named.empty()) {
-      Builder names;
-      const uint32_t root = names.new_rule();
-      names.define(root, names.choice(named));
-      const Result<std::shared_ptr<const Grammar>> grammar = names.build();
-      if (!grammar.ok()) return fail(grammar.status()), Builder::kNever;
-      restrict(Dfa::of(**grammar), true);
-    }
+    if (!exclude_names(named, &language)) return Builder::kNever;
     if (language && language->too_large()) {
       fail(error(Code::kGrammarTooLarge, "the property names of an object need too many states"));
       return Builder::kNever;

@@ -16,7 +16,7 @@ constexpr size_t kMaxAutomata = 512;
 
 SchemaCompiler::SchemaCompiler(JsonDocument document, const CompileOptions& options,
                                Builder* builder)
-    : document_(std::move(document)), refs_(document_), options_(options), builder_(*builder) {}
+    : SchemaShapes(std::move(document), builder), options_(options) {}
 
 Status SchemaCompiler::compile_into(uint32_t root) {
   const Expr body = value({yes(0)});
@@ -29,12 +29,12 @@ Status SchemaCompiler::compile_into(uint32_t root) {
   return status_;
 }
 
-void SchemaCompiler::refuse(uint32_t at, const char* why) {
+void SchemaReader::refuse(uint32_t at, const char* why) {
   if (!status_.ok()) return;
   fail(error(Code::kSchemaUnsupported, "at \"%.200s\": %s", document_.pointer(at).c_str(), why));
 }
 
-uint8_t SchemaCompiler::type_bit(uint32_t value) const {
+uint8_t SchemaReader::type_bit(uint32_t value) const {
   switch (document_[value].type) {
     case JsonType::kNull:
       return kNullBit;
@@ -53,7 +53,7 @@ uint8_t SchemaCompiler::type_bit(uint32_t value) const {
 }
 
 // A count such as minItems, which may be written 2.0; nullopt if the keyword is absent.
-std::optional<uint32_t> SchemaCompiler::count(uint32_t at) {
+std::optional<uint32_t> SchemaReader::count(uint32_t at) {
   const std::optional<Decimal> d = number(at);
   if (!d) return {};
   if (d->negative || !d->whole()) {
@@ -67,7 +67,7 @@ std::optional<uint32_t> SchemaCompiler::count(uint32_t at) {
   return n;
 }
 
-std::optional<Decimal> SchemaCompiler::number(uint32_t at) {
+std::optional<Decimal> SchemaReader::number(uint32_t at) {
   if (at == kNoValue) return {};
   const std::optional<Decimal> d =
       is(at, JsonType::kNumber) ? Decimal::parse(document_[at].text) : std::nullopt;
@@ -75,8 +75,8 @@ std::optional<Decimal> SchemaCompiler::number(uint32_t at) {
   return d;
 }
 
-uint32_t SchemaCompiler::automaton(std::string_view pattern, bool search, uint32_t longest,
-                                   uint32_t at) {
+uint32_t SchemaReader::automaton(std::string_view pattern, bool search, uint32_t longest,
+                                 uint32_t at) {
   const auto [known, is_new] = automaton_of_.try_emplace(
       std::string(search ? "s" : "a") + std::to_string(longest) + ":" + std::string(pattern),
       static_cast<uint32_t>(automata_.size()));
@@ -95,7 +95,7 @@ uint32_t SchemaCompiler::automaton(std::string_view pattern, bool search, uint32
   return known->second;
 }
 
-uint32_t SchemaCompiler::pattern_of(uint32_t member) {
+uint32_t SchemaReader::pattern_of(uint32_t member) {
   return automaton(document_[member].key, true, 0, member);
 }
 

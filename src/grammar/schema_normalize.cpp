@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "grammar/formats.h"
-#include "grammar/schema.h"
+#include "grammar/schema_shapes.h"
 
 namespace sluice::grammar {
 namespace {
@@ -24,7 +24,7 @@ void add_name(std::vector<std::string>* list, const std::string& name) {
 
 }  // namespace
 
-Shapes SchemaCompiler::shapes_of(const Conjunction& all) {
+Shapes SchemaShapes::shapes_of(const Conjunction& all) {
   std::vector<Term> path;  // a new value: the surrounding schemas do not apply in place
   std::swap(path, path_);
   const bool outer = unevaluated_;
@@ -36,7 +36,7 @@ Shapes SchemaCompiler::shapes_of(const Conjunction& all) {
   return out;
 }
 
-Shapes SchemaCompiler::shapes_of(Term term) {
+Shapes SchemaShapes::shapes_of(Term term) {
   if (failed()) return {};
   const uint32_t schema = term / 2;
   const bool negated = (term & 1) != 0;
@@ -73,7 +73,7 @@ Shapes SchemaCompiler::shapes_of(Term term) {
   return out;
 }
 
-Shapes SchemaCompiler::schema_shapes(uint32_t schema) {
+Shapes SchemaShapes::schema_shapes(uint32_t schema) {
   const uint32_t ref = keyword(schema, "$ref");
   if (refs_.draft7() && ref != kNoValue) return combined(schema, {Shape()});
   Shape shape;
@@ -99,7 +99,7 @@ Shapes SchemaCompiler::schema_shapes(uint32_t schema) {
   return unevaluated(schema, combined(schema, {std::move(shape)}));
 }
 
-void SchemaCompiler::apply_types(uint32_t at, Shape* shape) {
+void SchemaShapes::apply_types(uint32_t at, Shape* shape) {
   std::vector<uint32_t> names = {at};
   if (is(at, JsonType::kArray)) names = document_[at].children;
   uint8_t types = 0;
@@ -128,7 +128,7 @@ void SchemaCompiler::apply_types(uint32_t at, Shape* shape) {
   shape->types &= types;
 }
 
-void SchemaCompiler::apply_numbers(uint32_t schema, Shape* shape) {
+void SchemaShapes::apply_numbers(uint32_t schema, Shape* shape) {
   const auto bound = [&](const char* name, bool below, bool inclusive) {
     const uint32_t at = keyword(schema, name);
     if (at == kNoValue) return;
@@ -146,7 +146,7 @@ void SchemaCompiler::apply_numbers(uint32_t schema, Shape* shape) {
   if (d) shape->divisors.push_back({*d, false, at});
 }
 
-void SchemaCompiler::apply_strings(uint32_t schema, Shape* shape) {
+void SchemaShapes::apply_strings(uint32_t schema, Shape* shape) {
   if (const auto n = count(keyword(schema, "minLength"))) shape->min_chars = *n;
   if (const auto n = count(keyword(schema, "maxLength"))) shape->max_chars = *n;
   const uint32_t pattern = keyword(schema, "pattern");
@@ -170,7 +170,7 @@ void SchemaCompiler::apply_strings(uint32_t schema, Shape* shape) {
   }
 }
 
-void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
+void SchemaShapes::apply_arrays(uint32_t schema, Shape* shape) {
   if (const auto n = count(keyword(schema, "minItems"))) shape->min_items = *n;
   if (const auto n = count(keyword(schema, "maxItems"))) shape->max_items = *n;
   const uint32_t unique = keyword(schema, "uniqueItems");
@@ -201,7 +201,7 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   shape->contains.push_back({yes(contains), least.value_or(1), most.value_or(UINT32_MAX)});
 }
 
-void SchemaCompiler::apply_objects(uint32_t schema, Shape* shape) {
+void SchemaShapes::apply_objects(uint32_t schema, Shape* shape) {
   const uint32_t least = keyword(schema, "minProperties");
   if (const auto n = count(least)) shape->min_members = *n, shape->min_members_at = least;
   if (const auto n = count(keyword(schema, "maxProperties"))) shape->max_members = *n;
@@ -229,7 +229,7 @@ void SchemaCompiler::apply_objects(uint32_t schema, Shape* shape) {
 }
 
 // Applies the keywords that combine schemas in place.
-Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
+Shapes SchemaShapes::combined(uint32_t schema, Shapes shapes) {
   for (const char* name : {"$ref", "$dynamicRef", "$recursiveRef"}) {
     const uint32_t at = keyword(schema, name);
     if (!is(at, JsonType::kString)) continue;
@@ -267,7 +267,7 @@ Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
 }
 
 // The shapes of each branch. If it matters which branches hold, the shapes of each set of branches.
-Shapes SchemaCompiler::any_of(uint32_t at, bool subsets) {
+Shapes SchemaShapes::any_of(uint32_t at, bool subsets) {
   const std::vector<uint32_t> branches = document_[at].children;
   if (subsets && branches.size() > kMaxSubsets) {  // accept fewer texts, but no invalid ones
     subsets = false;
@@ -288,7 +288,7 @@ Shapes SchemaCompiler::any_of(uint32_t at, bool subsets) {
 }
 
 // Each branch without the others. Branches that exclude each other need no negation.
-Shapes SchemaCompiler::one_of(uint32_t at) {
+Shapes SchemaShapes::one_of(uint32_t at) {
   const std::vector<uint32_t> branches = document_[at].children;
   std::vector<Shapes> all;
   for (const uint32_t b : branches) all.push_back(shapes_of(yes(b)));
@@ -308,7 +308,7 @@ Shapes SchemaCompiler::one_of(uint32_t at) {
   return out;
 }
 
-Shapes SchemaCompiler::conditional(uint32_t schema) {
+Shapes SchemaShapes::conditional(uint32_t schema) {
   const uint32_t condition = keyword(schema, "if");
   const uint32_t then = keyword(schema, "then"), other = keyword(schema, "else");
   if (then == kNoValue && other == kNoValue && !unevaluated_) return {Shape()};
@@ -321,7 +321,7 @@ Shapes SchemaCompiler::conditional(uint32_t schema) {
 }
 
 // For each name: it is absent, or its dependency holds.
-Shapes SchemaCompiler::dependencies(uint32_t at, Shapes shapes) {
+Shapes SchemaShapes::dependencies(uint32_t at, Shapes shapes) {
   for (const uint32_t child : document_[at].children) {
     Shape absent, present, other;
     absent.forbidden = {document_[child].key};
@@ -346,7 +346,7 @@ Shapes SchemaCompiler::dependencies(uint32_t at, Shapes shapes) {
 
 // Applies unevaluatedProperties and unevaluatedItems: like additionalProperties and items, but
 // beside everything that in-place schemas evaluate, which each shape records.
-Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
+Shapes SchemaShapes::unevaluated(uint32_t schema, Shapes shapes) {
   const uint32_t members = keyword(schema, "unevaluatedProperties");
   const uint32_t items = keyword(schema, "unevaluatedItems");
   for (Shape& s : shapes) {
@@ -392,7 +392,7 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
   return shapes;
 }
 
-Shapes SchemaCompiler::product(const Shapes& a, const Shapes& b, uint32_t at) {
+Shapes SchemaShapes::product(const Shapes& a, const Shapes& b, uint32_t at) {
   Shapes out;
   if (failed()) return out;
   for (const Shape& x : a) {
@@ -407,7 +407,7 @@ Shapes SchemaCompiler::product(const Shapes& a, const Shapes& b, uint32_t at) {
   return out;
 }
 
-Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
+Shape SchemaShapes::merged(const Shape& a, const Shape& b) {
   Shape s = a;
   s.types &= b.types;
   s.whole |= b.whole;
@@ -451,7 +451,7 @@ Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
 }
 
 // True only if no value can match the shape. Does not detect all such shapes.
-bool SchemaCompiler::hopeless(const Shape& s, int depth) {
+bool SchemaShapes::hopeless(const Shape& s, int depth) {
   uint8_t types = s.types;
   if (s.whole && s.broken) types &= static_cast<uint8_t>(~kNumberBit);
   if (s.min_chars > s.max_chars) types &= static_cast<uint8_t>(~kStringBit);
@@ -492,7 +492,7 @@ bool SchemaCompiler::hopeless(const Shape& s, int depth) {
   });
 }
 
-bool SchemaCompiler::hopeless(const Conjunction& all, int depth) {
+bool SchemaShapes::hopeless(const Conjunction& all, int depth) {
   const Shapes shapes = shapes_of(all);
   return std::all_of(shapes.begin(), shapes.end(),
                      [&](const Shape& s) { return hopeless(s, depth); });

@@ -228,22 +228,14 @@ Expr SchemaCompiler::any_string() {
 }
 
 // The allowed strings; nullopt if only their length is limited.
-std::optional<Dfa> SchemaCompiler::string_language(const Shape& s) {
+std::optional<Dfa> SchemaShapes::string_language(const Shape& s) {
   std::optional<Dfa> out;
-  const auto narrow = [&](const Dfa& other, bool negated) {
-    if (!out && !negated) {
-      out = other;
-    } else {
-      out = Dfa::combine(out ? *out : Dfa::all_text(), other,
-                         negated ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
-    }
-  };
-  for (const Language& l : s.languages) narrow(automata_[l.automaton], l.negated);
+  for (const Language& l : s.languages) narrow(&out, automata_[l.automaton], l.negated);
   for (const uint32_t v : s.excluded) {
-    if (type_bit(v) == kStringBit) narrow(Dfa::literal(document_[v].text), true);
+    if (type_bit(v) == kStringBit) narrow(&out, Dfa::literal(document_[v].text), true);
   }
   if (out && (s.min_chars > 0 || s.max_chars != UINT32_MAX)) {
-    narrow(Dfa::lengths(s.min_chars, s.max_chars), false);
+    narrow(&out, Dfa::lengths(s.min_chars, s.max_chars), false);
   }
   if (out && out->too_large()) {
     fail(error(Code::kGrammarTooLarge, "the patterns and length of a string need too many states"));
@@ -265,7 +257,7 @@ Expr SchemaCompiler::emit_string(const Shape& s) {
 
 // --- arrays
 
-Conjunction SchemaCompiler::item(const Shape& s, uint32_t index) const {
+Conjunction SchemaShapes::item(const Shape& s, uint32_t index) const {
   Conjunction all;
   for (const ItemPart& part : s.items) {
     const Term t = index < part.prefix.size() ? part.prefix[index] : part.rest;
