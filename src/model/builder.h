@@ -87,6 +87,9 @@ class Builder : public OpBuilder {
   // spec.in -> out += scale * (mixture of experts, plus the shared expert if present), or =
   // without spec.add.
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
+  // The end of most layers: their experts, or a gated FFN that is multiplied by `scale`, added to
+  // the residual stream.
+  void ffn(int64_t layer, const MoeSpec& spec, float scale = 1);
   // Sets what logits are divided by, if the family fixes it.
   void set_logit_scale(float scale) { p.hp.scales.logit = scale; }
   // Final norm of the wanted rows, output head (tied if absent), scale and soft cap.

@@ -86,6 +86,15 @@ void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t
   }
 }
 
+void Builder::ffn(int64_t layer, const MoeSpec& spec, float scale) {
+  if (has_experts(layer)) {
+    moe_ffn(layer, Buf::kX, spec);
+  } else {
+    gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, scale);
+  }
+  mark("l_out", "ADD", layer, Buf::kX, 0, hp().n_embd);
+}
+
 void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   if (!spec.routed) route(layer, spec);
   if (!status().ok()) return;

@@ -35,12 +35,7 @@ Yarn yarn(const HParams& hp) {
 
 void feed_forward(Builder& b, int64_t layer, const MoeSpec& moe) {
   b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-  if (b.has_experts(layer)) {
-    b.moe_ffn(layer, Buf::kX, moe);
-  } else {
-    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
-  }
-  b.mark("l_out", "ADD", layer, Buf::kX, 0, b.hp().n_embd);
+  b.ffn(layer, moe);
 }
 
 void attend(Builder& b, int64_t layer, int32_t rope, float score_scale) {

@@ -46,12 +46,7 @@ void build_lfm2(Builder& b) {
     }
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    if (b.has_experts(layer)) {
-      b.moe_ffn(layer, Buf::kX, moe);
-    } else {
-      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
-    }
-    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.ffn(layer, moe);
   }
   b.head(NormKind::kRms, b.has(-1, "output_norm") ? "output_norm" : "token_embd_norm");
 }

@@ -24,12 +24,7 @@ void build_llama(Builder& b) {
     b.attention_output(layer, Buf::kX, true, hp.scales.residual);
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, ffn_norm, Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    if (b.has_experts(layer)) {
-      b.moe_ffn(layer, Buf::kX, moe);
-    } else {
-      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.scales.residual);
-    }
-    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.ffn(layer, moe, hp.scales.residual);
   }
   b.head();
 }

@@ -21,12 +21,7 @@ void build_qwen35_layer(Builder& b, int64_t layer, int32_t rope, bool attends) {
   }
   b.mark("attn_residual", "ADD", layer, Buf::kX, 0, hp.n_embd);
   b.norm(layer, "post_attention_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_post_norm");
-  if (b.has_experts(layer)) {
-    b.moe_ffn(layer, Buf::kX, b.moe_spec());
-  } else {
-    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
-  }
-  b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  b.ffn(layer, b.moe_spec());
 }
 
 void build_qwen35(Builder& b) {
