@@ -217,7 +217,7 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();
-    now.bytes_read += read->engine().residency().filled_bytes();
+    now.bytes_read += read->engine().residency().counts().filled_bytes;
     now.bytes_fetched += read->bytes_fetched();
     now.bytes_from_cache += read->bytes_from_cache();
   }

@@ -75,7 +75,7 @@ bool ClusteredHead::apart(int32_t rows) const {
   if (rows > kMaxRowsApart || clusters_.most == clusters_.n()) return false;
   const residency::Residency& r = cx_->weights.residency();
   const int32_t item = cx_->weights.item_of_mat(cx_->program.head);
-  for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
+  for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u) {
     if (!r.plan().units[u].pinned || !r.ready(u)) return false;
   }
   return true;
@@ -87,7 +87,7 @@ WeightRun ClusteredHead::run(const model::Op& op, session::ApproximateRows& rows
   for (int32_t t = 0; t < rows.rows; ++t) run_row(row_of(rows, t, known));
   if (known) return WeightRun::kDone;
   residency::Residency& r = cx_->weights.residency();
-  r.advance_past(r.end_unit(cx_->weights.item_of_mat(cx_->program.head)) - 1);
+  r.advance_past(r.plan().end_unit_of(cx_->weights.item_of_mat(cx_->program.head)) - 1);
   rows.jumps = true;
   return WeightRun::kDone;
 }
@@ -232,7 +232,7 @@ void ClusteredHead::multiply_group(const Row& row, const int32_t* tokens, int32_
   const model::Mat& m = head();
   const kernels::Table& table = cx_->table;
   const residency::Residency& r = cx_->weights.residency();
-  const uint32_t first = r.first_unit(cx_->weights.item_of_mat(cx_->program.head));
+  const uint32_t first = r.plan().first_unit_of(cx_->weights.item_of_mat(cx_->program.head));
   const int64_t rows_of_unit = r.plan().units[first].rows;
   uint8_t* scratch = cx_->working.scratch(thread);
   uint8_t* gathered = scratch + kernel_scratch(m, table);

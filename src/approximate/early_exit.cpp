@@ -138,7 +138,7 @@ class EarlyExit final : public session::Approximation {
   void demand(int32_t mat) {
     const residency::Residency& r = cx_->weights.residency();
     const int32_t item = cx_->weights.item_of_mat(mat);
-    for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
+    for (uint32_t unit = r.plan().first_unit_of(item); unit < r.plan().end_unit_of(item); ++unit) {
       if (r.streams_in_order(unit)) demand_.push_back(unit);
     }
   }

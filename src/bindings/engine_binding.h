@@ -64,7 +64,8 @@ class EngineBinding {
 
   // --- I/O
   unsigned fill_queue() {
-    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(&engine_->residency().queue()));
+    return static_cast<unsigned>(
+        reinterpret_cast<uintptr_t>(&engine_->residency().requests().queue()));
   }
   void poll() {
     engine_->weights().poll();

@@ -37,13 +37,13 @@ std::string EngineBinding::stats() {
   put(out, "steps", static_cast<double>(steps_));
   put(out, "blocked", static_cast<double>(blocked_));
   put(out, "computeMs", compute_ms_ + batches.compute_ms);
-  put(out, "fills", static_cast<double>(r.fills()));
-  put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
-  put(out, "ownBytes", static_cast<double>(r.own_bytes()));
-  put(out, "expertHits", static_cast<double>(r.expert_hits()));
-  put(out, "expertMisses", static_cast<double>(r.expert_misses()));
-  put(out, "expertBytesRead", static_cast<double>(r.expert_missed_bytes()));
-  put(out, "filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
+  put(out, "fills", static_cast<double>(r.counts().fills));
+  put(out, "filledBytes", static_cast<double>(r.counts().filled_bytes));
+  put(out, "ownBytes", static_cast<double>(r.counts().own_bytes));
+  put(out, "expertHits", static_cast<double>(r.counts().expert_hits));
+  put(out, "expertMisses", static_cast<double>(r.counts().expert_misses));
+  put(out, "expertBytesRead", static_cast<double>(r.counts().expert_missed_bytes));
+  put(out, "filledAtFirstUse", static_cast<double>(r.counts().filled_at_first_use));
   put(out, "embeddingCacheHits",
       static_cast<double>(engine_->working().embedding_row_cache(0).found()));
   put(out, "embeddingCacheMisses",

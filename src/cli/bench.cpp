@@ -39,9 +39,9 @@ struct DecodeReads {
 
   void add(const residency::Residency& r, int sign) {
     const auto step = [sign](uint64_t* sum, uint64_t n) { *sum += sign < 0 ? ~n + 1 : n; };
-    step(&bytes, r.filled_bytes());
-    step(&expert_hits, r.expert_hits());
-    step(&expert_misses, r.expert_misses());
+    step(&bytes, r.counts().filled_bytes);
+    step(&expert_hits, r.counts().expert_hits);
+    step(&expert_misses, r.counts().expert_misses);
   }
   [[nodiscard]] double bytes_per_token() const {
     return tokens == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(tokens);

@@ -131,7 +131,7 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
 bool GpuExecutor::take_layers_back() {
   residency::Residency& residency = cx_.weights.residency();
   residency.collect();
-  if (residency.under_way() > 0) return false;
+  if (residency.requests().under_way() > 0) return false;
   cx_.weights.pack_loaded();
   if (replanner_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;

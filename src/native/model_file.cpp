@@ -257,7 +257,7 @@ Model::~Model() {
   for (const auto& source : sources_) source->abort();
   if (engine_ != nullptr) {
     // The engine is idle. Changing the futex word only wakes the threads, which check stop_ first.
-    residency::FillQueue& queue = engine_->residency().queue();
+    residency::FillQueue& queue = engine_->residency().requests().queue();
     queue.pushed.fetch_xor(0x80000000u);
     platform::futex_wake_all(queue.pushed);
   }
@@ -265,7 +265,7 @@ Model::~Model() {
 }
 
 void Model::io_loop() {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   while (!stop_) {
     const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
     const Served served = serve_one();
@@ -279,7 +279,7 @@ bool Model::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
 }
 
 Model::Served Model::serve_one() {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   uint32_t n = taken_.load();
   do {
     if (stop_ || static_cast<int32_t>(queue.pushed.load(std::memory_order_acquire) - n) <= 0) {
@@ -291,7 +291,7 @@ Model::Served Model::serve_one() {
 
 // Fills request n. False if this thread must stop, on shutdown or after an error.
 bool Model::serve(uint32_t n) {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   const residency::FillRequest& request = queue.ring[n % residency::kFillCapacity];
   uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(request.dst));
   const Status status = sources_[request.file]->read(request.offset, {dst, request.length});
@@ -318,7 +318,7 @@ void Model::fail(const Status& status) {
 bool Model::read_together() {
   using residency::kFillCapacity;
   constexpr uint32_t kPiece = 512 << 10;  // small enough to distribute, and to fit a core's cache
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   const auto request = [&queue](uint32_t n) -> residency::FillRequest& {
     return queue.ring[n % kFillCapacity];
   };
@@ -369,8 +369,8 @@ bool Model::read_together() {
   // Requesting read-ahead of data that is already in the page cache costs a twentieth of reading
   // it.
   slow_source_ = static_cast<double>(bytes) < 1e3 * residency::kMemorySpeed * ms;
-  engine_->residency().note_rate(bytes,
-                                 static_cast<uint64_t>(1e6 * ms * engine_->pool().n_threads()));
+  engine_->residency().requests().note_rate(
+      bytes, static_cast<uint64_t>(1e6 * ms * engine_->pool().n_threads()));
   return true;
 }
 
@@ -397,7 +397,7 @@ void Model::advise_readahead(uint32_t unit) {
 
 // Requests read-ahead of the other queued requests, from `next` on.
 void Model::tell_ahead(uint32_t next) {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
   if (static_cast<int32_t>(told_ - next) < 0) told_ = next;
   uint64_t ahead = 0;
@@ -423,7 +423,7 @@ Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
   const uint64_t before = decompress_ns();
   if (!failed_ && !interrupted_ && !(local_ && read_together())) {
-    platform::futex_wait(engine_->residency().queue().completed, seen);
+    platform::futex_wait(engine_->residency().requests().queue().completed, seen);
   }
   if (local_) {
     engine_->passes().times().share_reads(0, decompress_ns() - before, engine_->pool().n_threads());
@@ -439,7 +439,7 @@ Status Model::run(session::Session& session) {
 }
 
 Status Model::drive(const Stepper& step) {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   // A few layers per step, so that an interrupt takes effect within a fraction of a token.
   constexpr int32_t kOpsPerStep = 32;
   for (;;) {
@@ -454,13 +454,14 @@ Status Model::drive(const Stepper& step) {
 
 Status Model::wait() {
   SLUICE_RETURN_IF_ERROR(failure());
-  const uint32_t seen = engine_->residency().queue().completed.load(std::memory_order_acquire);
+  const uint32_t seen =
+      engine_->residency().requests().queue().completed.load(std::memory_order_acquire);
   if (engine_->weights().poll()) return {};
   return wait_for_fill(seen);
 }
 
 Status Model::preload(Progress progress, void* context) {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   residency::Residency& residency = engine_->residency();
   const residency::Plan& plan = residency.plan();
   std::vector<uint32_t> out_of_turn;  // pinned experts: not in the streaming order, so demand them
@@ -489,12 +490,12 @@ Status Model::preload(Progress progress, void* context) {
 // Waits for reads into memory that is about to be released.
 Status Model::end_reads() {
   next_unit_ = residency::kNoUnit;
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   residency::Residency& residency = engine_->residency();
   for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     residency.collect();
-    if (residency.under_way() == 0) break;
+    if (residency.requests().under_way() == 0) break;
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
   engine_->weights().pack_loaded();
@@ -530,7 +531,7 @@ void Model::interrupt() {
 }
 
 void Model::wake() {
-  residency::FillQueue& queue = engine_->residency().queue();
+  residency::FillQueue& queue = engine_->residency().requests().queue();
   queue.completed.fetch_add(1);
   platform::futex_wake_all(queue.completed);
 }

@@ -21,11 +21,11 @@ bool uses_expert(std::span<const ExpertUse> used, uint32_t expert) {
 
 }  // namespace
 
-uint32_t Residency::expert_of(int32_t matrix) const {
+uint32_t Plan::expert_of(int32_t matrix) const {
   const auto after =
-      std::upper_bound(plan_.experts.begin(), plan_.experts.end(), first_unit(matrix),
+      std::upper_bound(experts.begin(), experts.end(), first_unit_of(matrix),
                        [](uint32_t unit, const Expert& e) { return unit < e.first_unit; });
-  return static_cast<uint32_t>(after - plan_.experts.begin() - 1);
+  return static_cast<uint32_t>(after - experts.begin() - 1);
 }
 
 uint64_t Residency::missing_bytes(const Expert& expert) const {
@@ -105,8 +105,8 @@ void Residency::use_experts(int32_t n_tokens, std::span<const ExpertUse> used) {
   values_.note(plan_.experts[used[0].expert].layer, n_tokens, used);
   for (const ExpertUse& use : used) {
     const uint64_t missing = missing_bytes(plan_.experts[use.expert]);
-    ++(missing == 0 ? expert_hits_ : expert_misses_);
-    expert_missed_bytes_ += missing;
+    ++(missing == 0 ? counts_.expert_hits : counts_.expert_misses);
+    counts_.expert_missed_bytes += missing;
     if (missing > 0) admit(use.expert, n_tokens, used);
   }
 }

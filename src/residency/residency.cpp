@@ -8,16 +8,28 @@ namespace {
 
 constexpr uint32_t kNoPlace = UINT32_MAX;
 constexpr uint32_t kReservedForRows = 16;  // queue entries that units leave free for rows
-constexpr uint32_t kMaxSpeed = 4 * kMemorySpeed;
+
+// The bytes of one reader's part of the ring; 0: the ring is too small for so many readers.
+uint64_t part_of_ring(const Plan& plan, uint64_t n_readers) {
+  uint64_t widest = 1;
+  for (const Unit& u : plan.units) {
+    const bool streamed = u.kind == MatrixKind::kDense || u.kind == MatrixKind::kExpert;
+    if (u.pinned || !streamed) continue;
+    const uint64_t rows = static_cast<uint64_t>(std::min(u.rows, plan.row_group));
+    widest = std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * rows);
+  }
+  const uint64_t share = plan.ring_bytes() / n_readers / 64 * 64;
+  if (share < widest) return 0;
+  return std::max<uint64_t>(round_up_to_line(widest), std::min(share, kOwnTarget));
+}
 
 }  // namespace
 
 Status Residency::init(Plan plan, DirectReads direct_reads, int n_readers) {
-  queue_ = std::make_unique<FillQueue>();
+  requests_.init();
   direct_reads_ = direct_reads;
   n_readers_ = static_cast<uint64_t>(n_readers);
-  if (direct_reads == DirectReads::kAlways) queue_->rate = kMaxSpeed;
-  pending_.assign(kFillCapacity, row_of(0));
+  if (direct_reads == DirectReads::kAlways) requests_.queue().rate = kMaxSpeed;
   const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
   packed_.assign(n, 0);
@@ -26,8 +38,8 @@ Status Residency::init(Plan plan, DirectReads direct_reads, int n_readers) {
 }
 
 int32_t Residency::held_unit(const Unit& wanted) const {
-  const uint32_t end = end_unit(wanted.matrix);
-  for (uint32_t i = first_unit(wanted.matrix); i < end; ++i) {
+  const uint32_t end = plan_.end_unit_of(wanted.matrix);
+  for (uint32_t i = plan_.first_unit_of(wanted.matrix); i < end; ++i) {
     const Unit& u = plan_.units[i];
     if (u.row0 != wanted.row0 || u.rows != wanted.rows) continue;
     return u.pinned && state_[i] == UnitState::kReady ? static_cast<int32_t>(i) : -1;
@@ -92,7 +104,7 @@ Status Residency::adopt(Plan plan) {
   }
   SLUICE_RETURN_IF_ERROR(allocate_units(wanted, pins_));
   unit_in_slot_.assign(plan_.n_slots, -1);
-  divide_ring();
+  own_part_ = part_of_ring(plan_, n_readers_);
   return ring_.allocate(plan_.ring_bytes());
 }
 
@@ -106,7 +118,7 @@ void Residency::set_cursor(uint32_t unit) {
 }
 
 void Residency::advance_past(uint32_t unit) {
-  if (filled_at_first_use_ == 0) filled_at_first_use_ = filled_bytes_;
+  if (counts_.filled_at_first_use == 0) counts_.filled_at_first_use = counts_.filled_bytes;
   const auto it = std::find(demand_.begin(), demand_.end(), unit);
   if (it != demand_.end()) demand_.erase(demand_.begin(), it + 1);
   if (plan_.units[unit].kind == MatrixKind::kExpert) {
@@ -141,56 +153,18 @@ uint64_t Residency::distance(uint32_t unit) const {
   return demand_.size() + n + (clock_ - last_used_[unit]);
 }
 
-bool Residency::queue_has_room(uint32_t reserve) const {
-  if (pushed_ - collected_ + reserve >= kFillCapacity) return false;
-  return queue_->ring[pushed_ % kFillCapacity].state.load(std::memory_order_acquire) == kFillFree;
-}
-
-bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit) {
-  FillRequest& r = queue_->ring[pushed_ % kFillCapacity];
-  r.offset = offset;
-  r.dst = reinterpret_cast<uintptr_t>(dst);
-  r.length = length;
-  r.file = file;
-  r.unit = unit < 0 ? kFillRow : static_cast<uint32_t>(unit);
-  pending_[pushed_ % kFillCapacity] = unit;
-  r.state.store(kFillPending, std::memory_order_release);
-  ++pushed_;
-  queue_->pushed.store(pushed_, std::memory_order_release);
-#ifdef __EMSCRIPTEN__
-  // The driver waits with JavaScript's Atomics.
-  __builtin_wasm_memory_atomic_notify(reinterpret_cast<int*>(&queue_->pushed), 1);
-#else
-  platform::futex_wake_all(queue_->pushed);
-#endif
-  return true;
-}
-
 bool Residency::collect() {
-  bool any = false;
-  // Fills complete in any order; entries are freed in order, so request n stays at n % capacity.
-  for (uint32_t n = collected_; n != pushed_; ++n) {
-    FillRequest& r = queue_->ring[n % kFillCapacity];
-    const uint32_t state = r.state.load(std::memory_order_acquire);
-    if (state != kFillDone && state != kFillLocal && state != kFillFailed) continue;
-    const int32_t id = pending_[n % kFillCapacity];
-    r.state.store(kFillFree, std::memory_order_relaxed);
-    any = true;
-    if (state == kFillFailed && plan_.units[static_cast<size_t>(id)].pinned) {
-      state_[static_cast<size_t>(id)] = UnitState::kAbsent;
-      continue;
-    }
-    if (state == kFillFailed) {
-      release_slot(static_cast<size_t>(slot_of_[static_cast<size_t>(id)]));
-      continue;
-    }
-    ++fills_;
-    filled_bytes_ += r.length;
-    if (id < 0) {
-      --rows_under_way_[static_cast<size_t>(-1 - id)];
-      continue;
-    }
+  return requests_.collect([this](int32_t id, uint32_t state, uint32_t bytes) {
     const uint32_t unit = static_cast<uint32_t>(id);
+    if (state == kFillFailed && plan_.units[unit].pinned) {
+      state_[unit] = UnitState::kAbsent;
+      return;
+    }
+    if (state == kFillFailed) return release_slot(static_cast<size_t>(slot_of_[unit]));
+    ++counts_.fills;
+    counts_.filled_bytes += bytes;
+    if (id < 0) return;
+    const MatrixKind kind = plan_.units[unit].kind;
     if (plan_.units[unit].pinned) {
       state_[unit] = UnitState::kArrived;
       arrived_.push_back(unit);
@@ -198,16 +172,11 @@ bool Residency::collect() {
     } else {
       state_[unit] = UnitState::kReady;
       const uint8_t local = state == kFillLocal || direct_reads_ == DirectReads::kAlways;
-      if (plan_.units[unit].kind == MatrixKind::kDense) streamed_afar_ += local_[unit] - local;
+      if (kind == MatrixKind::kDense) streamed_afar_ += local_[unit] - local;
       local_[unit] = local;
     }
-    if (plan_.units[unit].kind == MatrixKind::kExpert && state == kFillLocal) local_[unit] = 1;
-  }
-  while (collected_ != pushed_ && queue_->ring[collected_ % kFillCapacity].state.load(
-                                      std::memory_order_relaxed) == kFillFree) {
-    ++collected_;
-  }
-  return any;
+    if (kind == MatrixKind::kExpert && state == kFillLocal) local_[unit] = 1;
+  });
 }
 
 int32_t Residency::claim_slot(uint64_t wanted_distance) {
@@ -234,54 +203,17 @@ void Residency::release_slot(size_t slot) {
   unit_in_slot_[slot] = -1;
 }
 
-void Residency::divide_ring() {
-  uint64_t widest = 1;
-  for (const Unit& u : plan_.units) {
-    const bool streamed = u.kind == MatrixKind::kDense || u.kind == MatrixKind::kExpert;
-    if (u.pinned || !streamed) continue;
-    const uint64_t rows = static_cast<uint64_t>(std::min(u.rows, plan_.row_group));
-    widest = std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * rows);
-  }
-  const uint64_t share = plan_.ring_bytes() / n_readers_ / 64 * 64;
-  own_part_ = share < widest
-                  ? 0
-                  : std::max<uint64_t>(round_up_to_line(widest), std::min(share, kOwnTarget));
-}
-
 bool Residency::reads_own() const {
   const auto near = [this](uint32_t unit) { return plan_.units[unit].pinned || local_[unit] != 0; };
   return direct_reads_ != DirectReads::kNone && streamed_afar_ == 0 && own_part_ > 0 &&
-         queue_->rate.load(std::memory_order_relaxed) > kMemorySpeed &&
+         requests_.queue().rate.load(std::memory_order_relaxed) > kMemorySpeed &&
          std::all_of(demand_.begin(), demand_.end(), near);
 }
 
-// A moving average, so a thread that is descheduled for a moment does not look like a slow device.
-void Residency::note_rate(uint64_t bytes, uint64_t ns) {
-  const uint32_t now =
-      static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMaxSpeed));
-  const uint32_t before = std::min(queue_->rate.load(std::memory_order_relaxed), kMaxSpeed);
-  queue_->rate.store((3 * before + now) / 4, std::memory_order_relaxed);
-}
-
 size_t Residency::take_requests(std::span<uint32_t> out) {
-  size_t taken = 0;
-  if (direct_reads_ != DirectReads::kOnceLocal) return taken;
-  for (uint32_t n = collected_; n != pushed_ && taken < out.size(); ++n) {
-    uint32_t pending = kFillPending;
-    const int32_t id = pending_[n % kFillCapacity];
-    if (id < 0 || local_[static_cast<size_t>(id)] == 0) continue;
-    if (queue_->ring[n % kFillCapacity].state.compare_exchange_strong(pending, kFillTaken)) {
-      out[taken++] = n;
-    }
-  }
-  return taken;
-}
-
-void Residency::finish_request(uint32_t n, bool good) {
-  if (!good) forbid_direct_reads();
-  queue_->ring[n % kFillCapacity].state.store(good ? kFillLocal : kFillFailed,
-                                              std::memory_order_release);
-  queue_->completed.fetch_add(1);
+  if (direct_reads_ != DirectReads::kOnceLocal) return 0;
+  return requests_.take(out,
+                        [this](int32_t unit) { return local_[static_cast<size_t>(unit)] != 0; });
 }
 
 uint8_t* Residency::borrow_ring() {
@@ -295,7 +227,7 @@ uint8_t* Residency::borrow_ring() {
 
 bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
   const Unit& u = plan_.units[unit];
-  if (!queue_has_room(kReservedForRows)) return false;
+  if (!requests_.has_room(kReservedForRows)) return false;
   uint8_t* dst = nullptr;
   if (u.pinned) {
     dst = pins_[unit].data() + (u.packed_bytes - u.bytes);
@@ -309,7 +241,8 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
     dst = data(unit);
   }
   state_[unit] = UnitState::kLoading;
-  return push(u.file, u.offset, static_cast<uint32_t>(u.bytes), dst, static_cast<int32_t>(unit));
+  requests_.push(u.file, u.offset, static_cast<uint32_t>(u.bytes), dst, static_cast<int32_t>(unit));
+  return true;
 }
 
 bool Residency::poll() {
@@ -318,7 +251,7 @@ bool Residency::poll() {
   for (uint32_t i = 0; i < demand_.size(); ++i) {
     const uint32_t unit = demand_[i];
     if (state_[unit] != UnitState::kAbsent || (ring_full && !plan_.units[unit].pinned)) continue;
-    if (!queue_has_room(kReservedForRows)) break;
+    if (!requests_.has_room(kReservedForRows)) break;
     const bool requested = request_unit(unit, i);
     if (!plan_.units[unit].pinned) ring_full = !requested;  // pinned units behind it need no slot
   }
@@ -327,7 +260,7 @@ bool Residency::poll() {
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t unit = cycle_[(cursor_ + i) % n];
     if (state_[unit] != UnitState::kAbsent) continue;
-    if (!queue_has_room(kReservedForRows)) break;
+    if (!requests_.has_room(kReservedForRows)) break;
     if (!plan_.units[unit].pinned) {
       if (ring_full) continue;
       ring_full = !request_unit(unit, demand_.size() + i);
@@ -346,13 +279,6 @@ void Residency::mark_arrived_ready() {
     packed_[unit] = u.kind != MatrixKind::kVector && !u.plain;
   }
   arrived_.clear();
-}
-
-bool Residency::request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
-                            void* dst) {
-  if (!queue_has_room(0)) return false;
-  ++rows_under_way_[table];
-  return push(file, offset, length, dst, row_of(table));
 }
 
 }  // namespace sluice::residency

@@ -6,16 +6,14 @@
 // cycle). Experts of a mixture are loaded on demand: they enter the order when a token is routed.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/aligned.h"
 #include "base/status.h"
 #include "residency/expert_values.h"
-#include "residency/fill_queue.h"
+#include "residency/fill_requests.h"
 #include "residency/pinned_memory.h"
 
 namespace sluice::residency {
@@ -66,6 +64,15 @@ struct Plan {
   bool embedding_resident = false;
 
   [[nodiscard]] uint64_t ring_bytes() const { return n_slots * slot_bytes; }
+  // Units of a matrix: [first_unit_of(matrix), end_unit_of(matrix)).
+  [[nodiscard]] uint32_t first_unit_of(int32_t matrix) const {
+    return first_unit[static_cast<size_t>(matrix)];
+  }
+  [[nodiscard]] uint32_t end_unit_of(int32_t matrix) const {
+    return first_unit[static_cast<size_t>(matrix) + 1];
+  }
+  // The expert that a matrix belongs to.
+  [[nodiscard]] uint32_t expert_of(int32_t matrix) const;
 };
 
 // A ring of six such units stays in the CPU's cache between reading and multiplication. A ring of
@@ -95,10 +102,16 @@ enum class DirectReads : uint8_t {
   kAlways,
 };
 
-// Bytes per microsecond of one reader; anything faster comes from memory (the page cache).
-inline constexpr uint32_t kMemorySpeed = 3000;
-
 inline constexpr uint32_t kNoUnit = UINT32_MAX;
+
+// Counters for statistics.
+struct ReadCounts {
+  uint64_t fills = 0, filled_bytes = 0;
+  uint64_t filled_at_first_use = 0;  // bytes that had arrived when the first unit had been used
+  uint64_t own_bytes = 0;            // read by direct reads
+  // Experts that a batch used and that were in memory, those that were not, and their bytes.
+  uint64_t expert_hits = 0, expert_misses = 0, expert_missed_bytes = 0;
+};
 
 enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
 
@@ -114,15 +127,10 @@ class Residency {
   // Frees all pinned weights; call before replan(), which then has them read again.
   void drop_pins();
 
-  [[nodiscard]] FillQueue& queue() { return *queue_; }
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  // Units of a matrix: [first_unit[m], first_unit[m + 1]).
-  [[nodiscard]] uint32_t first_unit(int32_t matrix) const {
-    return plan_.first_unit[static_cast<size_t>(matrix)];
-  }
-  [[nodiscard]] uint32_t end_unit(int32_t matrix) const {
-    return plan_.first_unit[static_cast<size_t>(matrix) + 1];
-  }
+  // The read requests, for the driver and for rows of embeddings.
+  [[nodiscard]] FillRequests& requests() { return requests_; }
+  [[nodiscard]] const ReadCounts& counts() const { return counts_; }
 
   [[nodiscard]] bool ready(uint32_t unit) const { return state_[unit] == UnitState::kReady; }
   [[nodiscard]] UnitState state(uint32_t unit) const { return state_[unit]; }
@@ -143,8 +151,6 @@ class Residency {
   // skips some. Replaces the previous demand.
   void set_demand(std::span<const uint32_t> units);
 
-  // The expert that a matrix belongs to.
-  [[nodiscard]] uint32_t expert_of(int32_t matrix) const;
   // A batch of `n_tokens` tokens uses these experts of one layer, ascending: counts hits and
   // misses, and pins missing experts in place of others that are worth less. Call before
   // set_demand().
@@ -161,58 +167,29 @@ class Residency {
   [[nodiscard]] std::span<const uint32_t> arrived() const { return arrived_; }
   void mark_arrived_ready();
 
-  // Reads single rows of a table (embeddings) into the caller's memory. The caller waits until
-  // rows_under_way(table) is 0. False if the queue is full: poll and try again later.
-  static constexpr size_t kMaxTables = 4;
-  [[nodiscard]] bool request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
-                                 void* dst);
-  [[nodiscard]] uint32_t rows_under_way(size_t table) const { return rows_under_way_[table]; }
-
   // The ring's memory as n_readers parts of own_part() bytes for direct reads, valid until the next
   // poll(). Each part fits a row group of any streamed matrix. Null: no direct reads now.
   [[nodiscard]] uint8_t* borrow_ring();
   [[nodiscard]] uint64_t own_part() const { return own_part_; }
   void forbid_direct_reads() { direct_reads_ = DirectReads::kNone; }
-  // Records that all readers together took `ns` to read `bytes` of local files.
-  void note_rate(uint64_t bytes, uint64_t ns);
   // When direct reads would wait for a device: takes pending requests of local units, which the
-  // caller then serves beside the driver. Returns how many were written to `out`.
+  // caller then serves beside the driver and finishes. Returns how many were written to `out`.
   [[nodiscard]] size_t take_requests(std::span<uint32_t> out);
-  // Completes a request that take_requests returned; `good`: the read succeeded.
-  void finish_request(uint32_t n, bool good);
   // Counts bytes of a unit that a direct read has read.
   void note_own_read(uint64_t bytes) {
-    ++fills_;
-    filled_bytes_ += bytes;
-    own_bytes_ += bytes;
+    ++counts_.fills;
+    counts_.filled_bytes += bytes;
+    counts_.own_bytes += bytes;
   }
 
-  // Counters for statistics.
-  [[nodiscard]] uint64_t fills() const { return fills_; }
-  [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
-  // Bytes that had arrived when the first unit had been used.
-  [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
-  // Experts that a batch used and that were in memory, those that were not, and their bytes.
-  [[nodiscard]] uint64_t expert_hits() const { return expert_hits_; }
-  [[nodiscard]] uint64_t expert_misses() const { return expert_misses_; }
-  [[nodiscard]] uint64_t expert_missed_bytes() const { return expert_missed_bytes_; }
-  // Bytes read by direct reads.
-  [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
-  [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
   [[nodiscard]] uint32_t pins_pending() const { return pins_absent_; }
 
  private:
-  // The id in pending_ of a request for a table's row: negative, where units have 0 and up.
-  [[nodiscard]] static int32_t row_of(size_t table) { return -1 - static_cast<int32_t>(table); }
-
   [[nodiscard]] Status adopt(Plan plan);
   // The ready pinned unit with exactly these rows; -1: none.
   [[nodiscard]] int32_t held_unit(const Unit& wanted) const;
-  bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
-  [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
   [[nodiscard]] bool reads_own() const;
   void release_slot(size_t slot);
-  void divide_ring();
   // How many other units are needed before this one: demanded experts, then the cycle, then
   // experts not in demand, most recently used first.
   [[nodiscard]] uint64_t distance(uint32_t unit) const;
@@ -235,7 +212,8 @@ class Residency {
   bool request_unit(uint32_t unit, uint64_t wanted_distance);
 
   Plan plan_;
-  std::unique_ptr<FillQueue> queue_;
+  FillRequests requests_;
+  ReadCounts counts_;
   std::vector<UnitState> state_;
   std::vector<uint8_t> packed_;
   std::vector<int32_t> slot_of_;       // by unit
@@ -248,15 +226,10 @@ class Residency {
   std::vector<uint64_t> last_used_;  // by unit, for experts
   ExpertValues values_;
   uint32_t other_layer_ = 0;  // whose experts are compared next
-  uint64_t expert_hits_ = 0, expert_misses_ = 0, expert_missed_bytes_ = 0;
   std::vector<uint32_t> arrived_;
-  std::vector<int32_t> pending_;  // by entry of the queue: unit, or row_of(table)
   uint64_t clock_ = 0;
   uint32_t cursor_ = 0;  // place in cycle_
-  uint32_t pushed_ = 0, collected_ = 0;
   uint32_t pins_absent_ = 0;
-  std::array<uint32_t, kMaxTables> rows_under_way_{};
-  uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0, own_bytes_ = 0;
   DirectReads direct_reads_ = DirectReads::kNone;
   uint64_t n_readers_ = 1;
   uint64_t own_part_ = 0;       // 0: the ring is too small for so many readers

@@ -140,7 +140,7 @@ void CpuExecutor::expect_decoder() {
   if (op == 0) return;
   while (!p.ops[op].is<model::MatmulOp>()) ++op;
   const int32_t item = cx_.weights.item_of_mat(p.ops[op].as<model::MatmulOp>().all[0].mat);
-  cx_.weights.residency().set_cursor(cx_.weights.residency().first_unit(item));
+  cx_.weights.residency().set_cursor(cx_.weights.residency().plan().first_unit_of(item));
 }
 
 const model::Tail& CpuExecutor::tail() const {

@@ -5,7 +5,7 @@
 
 namespace sluice::session {
 
-static_assert(model::kMaxTables <= residency::Residency::kMaxTables);
+static_assert(model::kMaxTables <= residency::FillRequests::kMaxTables);
 
 EmbeddingRows::EmbeddingRows(const ExecutionContext& context) : cx_(context) {
   unit_of_.resize(static_cast<size_t>(context.largest_batch));
@@ -22,7 +22,7 @@ uint8_t* EmbeddingRows::row(size_t table, int32_t t) const {
 
 bool EmbeddingRows::begin(std::span<const Token> tokens) {
   for (size_t i = 0; i < model::kMaxTables; ++i) {
-    if (cx_.weights.residency().rows_under_way(i) > 0) return false;
+    if (cx_.weights.residency().requests().rows_under_way(i) > 0) return false;
   }
   tokens_ = tokens;
   table_ = 0;
@@ -33,7 +33,7 @@ bool EmbeddingRows::begin(std::span<const Token> tokens) {
 uint32_t EmbeddingRows::held(Token token) const {
   residency::Residency& r = cx_.weights.residency();
   const int32_t item = cx_.weights.item_of_mat(cx_.program.embedding);
-  for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
+  for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u) {
     const residency::Unit& unit = r.plan().units[u];
     if (token < unit.row0 + unit.rows) return unit.pinned && r.ready(u) ? u : residency::kNoUnit;
   }
@@ -56,7 +56,7 @@ void EmbeddingRows::request() {
       }
       const uint64_t offset = m.offset + static_cast<uint64_t>(token * m.row_bytes);
       const uint32_t bytes = static_cast<uint32_t>(m.row_bytes);
-      if (!r.request_row(table_, m.file, offset, bytes, row(table_, t))) return;
+      if (!r.requests().request_row(table_, m.file, offset, bytes, row(table_, t))) return;
       cache.count_read();
     }
   }
@@ -65,7 +65,8 @@ void EmbeddingRows::request() {
 bool EmbeddingRows::ready(size_t table) {
   request();
   Asked& asked = asked_[table];
-  if (asked.rows < n_tokens() || cx_.weights.residency().rows_under_way(table) > 0) return false;
+  if (asked.rows < n_tokens() || cx_.weights.residency().requests().rows_under_way(table) > 0)
+    return false;
   if (asked.looked_at) return true;
   asked.looked_at = true;
   const model::Mat& m = mat(table);

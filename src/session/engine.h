@@ -1,6 +1,6 @@
 // A loaded model: program, tokenizer, weights under the memory budget, and the compute buffer. The
-// engine does no I/O; a driver serves residency().queue(). Its sessions (sequences) compute one at
-// a time, or together in a batcher (batcher.h).
+// engine does no I/O; a driver serves the queue of residency().requests(). Its sessions (sequences)
+// compute one at a time, or together in a batcher (batcher.h).
 #pragma once
 
 #include <array>

@@ -128,7 +128,7 @@ void note_experts(WeightBatch& cx, const model::Moe& moe) {
   for (int32_t i = 0; i < cx.n_experts; ++i) {
     const ExpertRun& run = cx.working.expert_runs()[i];
     const int32_t item = cx.weights.item_of_mat(moe.up[static_cast<size_t>(run.expert)]);
-    cx.uses.push_back({r.expert_of(item), run.count});
+    cx.uses.push_back({r.plan().expert_of(item), run.count});
   }
   r.use_experts(cx.rows, cx.uses);
 }
@@ -138,7 +138,8 @@ void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   cx.demand.clear();
   const auto units_of = [&](int32_t mat) {
     const int32_t item = cx.weights.item_of_mat(mat);
-    for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) cx.demand.push_back(u);
+    for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u)
+      cx.demand.push_back(u);
   };
   for (int32_t i = first; i < cx.n_experts; ++i) {
     const size_t e = static_cast<size_t>(cx.working.expert_runs()[i].expert);

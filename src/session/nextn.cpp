@@ -257,7 +257,8 @@ void demand_nextn(const CpuBatch& cx, size_t at, std::vector<uint32_t>& demand) 
     if (product == nullptr) continue;
     for (const model::MatPart& part : product->parts()) {
       const int32_t item = cx.weights.item_of_mat(part.mat);
-      for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
+      for (uint32_t unit = r.plan().first_unit_of(item); unit < r.plan().end_unit_of(item);
+           ++unit) {
         if (!r.plan().units[unit].pinned || !r.ready(unit)) demand.push_back(unit);
       }
     }

@@ -28,7 +28,7 @@ Replanner::Replanner(model::Program& program, MemoryPlan& plan, AdapterSet& adap
 
 Status Replanner::set_memory_budget(uint64_t budget) {
   if (!cx_.failure().ok()) return cx_.failure();
-  if (cx_.weights.residency().under_way() > 0) {
+  if (cx_.weights.residency().requests().under_way() > 0) {
     return error(Code::kInvalidArgument, "the budget cannot change while reads are pending");
   }
   return replan(budget, adapters_.needs());
@@ -62,7 +62,7 @@ uint64_t Replanner::budget_for(std::span<const adapter::Source> sources) const {
 
 Status Replanner::set_adapters(std::span<const adapter::Source> sources) {
   if (!cx_.failure().ok()) return cx_.failure();
-  if (cx_.passes.under_way() || cx_.weights.residency().under_way() > 0) {
+  if (cx_.passes.under_way() || cx_.weights.residency().requests().under_way() > 0) {
     return error(Code::kInvalidArgument, "the adapters cannot change during a forward pass");
   }
   Result<AdapterSet> next = AdapterSet::bind(program_, cx_.table, sources);

@@ -28,7 +28,7 @@ bool WeightStream::need(uint32_t unit) {
 bool WeightStream::need_vec(int32_t vec) {
   if (vec < 0) return true;
   const int32_t item = cx_.plan.items.vec[static_cast<size_t>(vec)];
-  return need(cx_.weights.residency().first_unit(item));
+  return need(cx_.weights.residency().plan().first_unit_of(item));
 }
 
 void WeightStream::run_pieces() {
@@ -122,7 +122,7 @@ bool WeightStream::settle_reads() {
     return false;
   }
   if (own.bytes > 0) {
-    r.note_rate(own.bytes, own.ns);
+    r.requests().note_rate(own.bytes, own.ns);
     // All threads read and multiply in the region: the reads took their share of it.
     cx_.times.share_reads(own.ns, decompress_ns() - own.decompress_before, cx_.pool.n_threads());
   }
@@ -139,8 +139,8 @@ void WeightStream::gather(std::span<const Product> products) {
   while (part_ < static_cast<int32_t>(products.size()) && pieces_.size() < kMaxPieces) {
     const Product& product = products[static_cast<size_t>(part_)];
     const int32_t item = cx_.weights.item_of_mat(product.mat);
-    const uint32_t unit = r.first_unit(item) + unit_;
-    if (unit == r.end_unit(item)) {
+    const uint32_t unit = r.plan().first_unit_of(item) + unit_;
+    if (unit == r.plan().end_unit_of(item)) {
       ++part_;
       unit_ = 0;
       continue;
@@ -188,7 +188,8 @@ void WeightStream::units_to_come(std::span<const Product> products,
   for (auto i = static_cast<size_t>(part_); i < products.size(); ++i) {
     const int32_t item = cx_.weights.item_of_mat(products[i].mat);
     const uint32_t done = i == static_cast<size_t>(part_) ? unit_ : 0;
-    for (uint32_t unit = r.first_unit(item) + done; unit < r.end_unit(item); ++unit) {
+    for (uint32_t unit = r.plan().first_unit_of(item) + done; unit < r.plan().end_unit_of(item);
+         ++unit) {
       const residency::Unit& u = r.plan().units[unit];
       const bool wanted = u.row0 < products[i].row1 && u.row0 + u.rows > products[i].row0;
       const bool there = u.pinned && r.ready(unit);
@@ -209,7 +210,8 @@ WeightRun WeightStream::run(std::span<const Product> products) {
     }
     if (part_ == static_cast<int32_t>(products.size())) break;
     const int32_t item = cx_.weights.item_of_mat(products[static_cast<size_t>(part_)].mat);
-    if (!need(cx_.weights.residency().first_unit(item) + unit_)) return WeightRun::kBlocked;
+    if (!need(cx_.weights.residency().plan().first_unit_of(item) + unit_))
+      return WeightRun::kBlocked;
   }
   return WeightRun::kDone;
 }

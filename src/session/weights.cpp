@@ -100,7 +100,7 @@ Status Weights::replan() {
 
 const float* Weights::vec(int32_t index) const {
   const int32_t item = plan_.items.vec[static_cast<size_t>(index)];
-  const uint32_t unit = residency_.first_unit(item);
+  const uint32_t unit = residency_.plan().first_unit_of(item);
   return residency_.ready(unit) ? reinterpret_cast<const float*>(residency_.data(unit)) : nullptr;
 }
 
@@ -180,11 +180,14 @@ bool Weights::help_reading() {
   pool_->parallel_for(static_cast<int64_t>(n), [&](int64_t task, int) {
     const size_t i = static_cast<size_t>(task);
     const residency::FillRequest& r =
-        residency_.queue().ring[numbers[i] % residency::kFillCapacity];
+        residency_.requests().queue().ring[numbers[i] % residency::kFillCapacity];
     uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
     good[i] = reader_->read(r.file, r.offset, {dst, r.length});
   });
-  for (size_t i = 0; i < n; ++i) residency_.finish_request(numbers[i], good[i]);
+  for (size_t i = 0; i < n; ++i) {
+    if (!good[i]) residency_.forbid_direct_reads();
+    residency_.requests().finish(numbers[i], good[i]);
+  }
   return true;
 }
 

@@ -23,28 +23,28 @@ Status Weights::adopt(residency::Plan plan) {
 bool Weights::idle() {
   if (!open_) return true;
   residency_.collect();
-  return residency_.under_way() == 0;
+  return residency_.requests().under_way() == 0;
 }
 
 uint32_t Weights::unit_of(int32_t mat, uint32_t n) const {
-  return residency_.first_unit(static_cast<int32_t>(program_.vecs.size()) + mat) + n;
+  return residency_.plan().first_unit_of(static_cast<int32_t>(program_.vecs.size()) + mat) + n;
 }
 
 uint32_t Weights::n_units(int32_t mat) const {
   const int32_t item = static_cast<int32_t>(program_.vecs.size()) + mat;
-  return residency_.end_unit(item) - residency_.first_unit(item);
+  return residency_.plan().end_unit_of(item) - residency_.plan().first_unit_of(item);
 }
 
 bool Weights::vectors_ready() const {
   for (int32_t i = 0; i < static_cast<int32_t>(program_.vecs.size()); ++i) {
-    if (!residency_.ready(residency_.first_unit(i))) return false;
+    if (!residency_.ready(residency_.plan().first_unit_of(i))) return false;
   }
   return true;
 }
 
 const float* Weights::vec(int32_t index) const {
   if (index < 0) return nullptr;
-  return reinterpret_cast<const float*>(residency_.data(residency_.first_unit(index)));
+  return reinterpret_cast<const float*>(residency_.data(residency_.plan().first_unit_of(index)));
 }
 
 void Weights::refuse(const std::string& name) {

@@ -28,7 +28,7 @@ class Weights {
   // Allocates for a plan, or changes to another one; no read may be pending. Errors: kOutOfMemory.
   [[nodiscard]] Status adopt(residency::Plan plan);
   [[nodiscard]] bool open() const { return open_; }
-  [[nodiscard]] residency::FillQueue& queue() { return residency_.queue(); }
+  [[nodiscard]] residency::FillQueue& queue() { return residency_.requests().queue(); }
   // Collects what has arrived and requests more. `scratch`: of thread 0, with the other threads' at
   // `stride`.
   void poll(uint8_t* scratch, size_t stride);

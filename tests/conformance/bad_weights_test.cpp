@@ -128,7 +128,7 @@ TEST(BadWeightsInSlots, AreNamed) {
     ASSERT_TRUE(engine.ok());
     auto session = session::Session::create((*engine)->context());
     ASSERT_TRUE((*session)->begin(kTokens).ok());
-    residency::FillQueue& queue = (*engine)->residency().queue();
+    residency::FillQueue& queue = (*engine)->residency().requests().queue();
     uint32_t taken = 0;
     session::Step step = session::Step::kProgress;
     while (step == session::Step::kBlocked || step == session::Step::kProgress) {

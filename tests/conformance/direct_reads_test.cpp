@@ -84,7 +84,7 @@ Told run(const Setting& setting) {
   if (!engine.ok()) return out;
   auto session = session::Session::create((*engine)->context());
   EXPECT_TRUE(session.ok());
-  residency::FillQueue& queue = (*engine)->residency().queue();
+  residency::FillQueue& queue = (*engine)->residency().requests().queue();
   uint32_t taken = 0;
   for (size_t t = 0; t < kPrompt.size(); t += static_cast<size_t>(setting.per_pass)) {
     const std::span<const Token> tokens(&kPrompt[t], static_cast<size_t>(setting.per_pass));
@@ -100,7 +100,7 @@ Told run(const Setting& setting) {
     const std::span<const float> row = (*session)->logits();
     out.logits.insert(out.logits.end(), row.begin(), row.end());
   }
-  out.own_bytes = (*engine)->residency().own_bytes();
+  out.own_bytes = (*engine)->residency().counts().own_bytes;
   out.reads = reader.calls();
   return out;
 }
@@ -198,7 +198,7 @@ TEST(MixtureOfExperts, ContinuesAfterAnAbandonedPass) {
     ASSERT_TRUE(engine.ok());
     auto session = session::Session::create((*engine)->context());
     ASSERT_TRUE(session.ok());
-    residency::FillQueue& queue = (*engine)->residency().queue();
+    residency::FillQueue& queue = (*engine)->residency().requests().queue();
     uint32_t taken = 0;
     const auto pass = [&](int max_waits) {
       EXPECT_TRUE((*session)->begin(kPrompt).ok());

@@ -155,9 +155,9 @@ TEST(EarlyExit, ReadsNothingOfSkippedLayers) {
     const residency::Residency& r = opened.model->engine().residency();
     ASSERT_GT(r.plan().streamed_bytes, 0u);
     static_cast<void>(all_logits(opened, {1, 5}, 1));
-    const uint64_t before = r.filled_bytes();
+    const uint64_t before = r.counts().filled_bytes;
     static_cast<void>(all_logits(opened, kInput, 1));
-    read[leaves] = r.filled_bytes() - before;
+    read[leaves] = r.counts().filled_bytes - before;
   }
   EXPECT_LT(read[1], read[0] * 3 / 5) << read[0];
 }

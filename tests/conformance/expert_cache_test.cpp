@@ -86,7 +86,7 @@ TEST(ExpertCacheModel, EveryBudgetGivesTheSameLogits) {
   Opened whole = open_model(file.path, small_options());
   ASSERT_NE(whole.session, nullptr);
   const std::vector<float> expected = all_logits(whole, tokens, 1);
-  EXPECT_EQ(whole.model->engine().residency().expert_misses(), 0u);
+  EXPECT_EQ(whole.model->engine().residency().counts().expert_misses, 0u);
   const uint64_t weights = whole.model->engine().residency().plan().total_bytes;
   const uint64_t least = smallest_budget(file.path, small_options());
   double last_rate = -1;
@@ -101,8 +101,8 @@ TEST(ExpertCacheModel, EveryBudgetGivesTheSameLogits) {
     std::vector<bool> pinned;
     for (const residency::Unit& unit : r.plan().units) pinned.push_back(unit.pinned);
     EXPECT_EQ(all_logits(opened, tokens, 1), expected) << options.memory_budget;
-    EXPECT_EQ(r.expert_hits() + r.expert_misses(), 96u * 4 * 2);
-    const double rate = static_cast<double>(r.expert_hits()) / (96 * 4 * 2);
+    EXPECT_EQ(r.counts().expert_hits + r.counts().expert_misses, 96u * 4 * 2);
+    const double rate = static_cast<double>(r.counts().expert_hits) / (96 * 4 * 2);
     EXPECT_GE(rate, last_rate) << "a larger budget";
     last_rate = rate;
     bool moved = false;
@@ -142,7 +142,7 @@ TEST_P(ExpertCacheTest, APromptReadsEachExpertOnceABatch) {
     if (unit.kind == residency::MatrixKind::kDense) dense += unit.bytes;
   }
   static_cast<void>(logits_after(opened, {1}));
-  const uint64_t before = engine.residency().filled_bytes();
+  const uint64_t before = engine.residency().counts().filled_bytes;
   used = {};
   std::vector<int32_t> batch = some_tokens();
   batch.resize(33);
@@ -156,7 +156,7 @@ TEST_P(ExpertCacheTest, APromptReadsEachExpertOnceABatch) {
     each = bytes * used.uses;
   }
   const uint64_t embeddings = 32 * bytes_of(p.embedding) / 288;
-  const uint64_t read = engine.residency().filled_bytes() - before;
+  const uint64_t read = engine.residency().counts().filled_bytes - before;
   EXPECT_LE(read, once + 2 * dense + embeddings);  // also what the next pass reads first
   EXPECT_GT(each, 3 * once);
 }

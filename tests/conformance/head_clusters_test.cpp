@@ -214,9 +214,9 @@ TEST_P(HeadClusters, InQsfReadOnlyTheChosenClusters) {
       const residency::Residency& r = opened.model->engine().residency();
       EXPECT_LE(opened.model->engine().plan().total(), o.memory_budget);
       static_cast<void>(all_logits(opened, {1, 5}, 1));
-      const uint64_t before = r.filled_bytes();
+      const uint64_t before = r.counts().filled_bytes;
       static_cast<void>(all_logits(opened, kSequence, 1));
-      read[by_cluster] = (r.filled_bytes() - before) / kSequence.size();
+      read[by_cluster] = (r.counts().filled_bytes - before) / kSequence.size();
       if (!by_cluster) continue;
       const model::Program& p = opened.model->engine().program();
       const model::Mat& head = p.mats[static_cast<size_t>(p.head)];

@@ -12,7 +12,6 @@ const maxMethods = 40;
 
 const exceptions = {
   'src/bindings/engine_binding.h EngineBinding': 'one method for each that JavaScript calls',
-  'src/residency/residency.h Residency': 'half of them return one number of a report',
   'src/session/session.h Session': 'begins eight kinds of passes, and saves and restores',
 };
 

@@ -116,7 +116,8 @@ Rates rates(Router router, uint32_t pinned) {
         for (int i = 0; i < 10 && !r.ready(unit); ++i) {
           r.poll();
           for (uint32_t n = 0; n < kFillCapacity; ++n) {
-            if (r.queue().ring[n].state == kFillPending) r.queue().ring[n].state = kFillDone;
+            if (r.requests().queue().ring[n].state == kFillPending)
+              r.requests().queue().ring[n].state = kFillDone;
           }
           r.collect();
           r.mark_arrived_ready();
@@ -127,12 +128,12 @@ Rates rates(Router router, uint32_t pinned) {
       }
     }
   }
-  EXPECT_EQ(r.expert_hits() + r.expert_misses(), uses);
-  EXPECT_LE(r.expert_missed_bytes(), r.filled_bytes());
+  EXPECT_EQ(r.counts().expert_hits + r.counts().expert_misses, uses);
+  EXPECT_LE(r.counts().expert_missed_bytes, r.counts().filled_bytes);
   uint64_t still = 0;  // pinned bytes only change hands
   for (const Unit& u : r.plan().units) still += u.pinned ? u.packed_bytes : 0;
   EXPECT_EQ(still, pinned * kExpertBytes);
-  return {static_cast<double>(r.expert_hits()) / static_cast<double>(uses),
+  return {static_cast<double>(r.counts().expert_hits) / static_cast<double>(uses),
           static_cast<double>(lru_hits) / static_cast<double>(uses)};
 }
 

@@ -78,7 +78,7 @@ class Rig {
 
   // Serves some pending requests, in any order.
   void drive(bool all = false) {
-    FillQueue& q = residency_.queue();
+    FillQueue& q = residency_.requests().queue();
     std::vector<uint32_t> pending;
     for (uint32_t n = 0; n < kFillCapacity; ++n) {
       if (q.ring[n].state == kFillPending) pending.push_back(n);
@@ -97,10 +97,11 @@ class Rig {
     uint32_t taken[8];
     const size_t n = residency_.take_requests(taken);
     for (size_t i = 0; i < n; ++i) {
-      FillRequest& r = residency_.queue().ring[taken[i] % kFillCapacity];
+      FillRequest& r = residency_.requests().queue().ring[taken[i] % kFillCapacity];
       const bool good = !may_fail || random_() % 2 == 0;
       if (good) fill(r);
-      residency_.finish_request(taken[i], good);
+      if (!good) residency_.forbid_direct_reads();
+      residency_.requests().finish(taken[i], good);
     }
   }
 
@@ -136,7 +137,7 @@ class Rig {
       const uint64_t bytes = p.units[u].pinned ? p.units[u].packed_bytes : p.slot_bytes;
       spans.emplace_back(at, at + bytes);
     }
-    for (const FillRequest& r : residency_.queue().ring) {
+    for (const FillRequest& r : residency_.requests().queue().ring) {
       if (r.state != kFillFree) requests.emplace_back(r.dst, r.dst + r.length);
     }
     for (auto* list : {&spans, &requests}) {
@@ -156,7 +157,7 @@ class Rig {
       if (kind == MatrixKind::kEmbedding) break;
       if (kind == MatrixKind::kExpert) {
         const int32_t matrix = p.units[unit].matrix;
-        const uint32_t first = residency_.expert_of(matrix);
+        const uint32_t first = residency_.plan().expert_of(matrix);
         if (!experts(first)) return;
         unit = p.experts[first + kExperts - 1].end_unit - 1;
         continue;
@@ -199,11 +200,12 @@ class Rig {
     for (int i = 0; i < 4; ++i) {
       const uint64_t offset = e.offset + static_cast<uint64_t>(e.row_bytes) * (random_() % 50);
       offsets_[i] = offset;
-      asked +=
-          residency_.request_row(i % 2, e.file, offset, static_cast<uint32_t>(e.row_bytes), out[i]);
+      asked += residency_.requests().request_row(i % 2, e.file, offset,
+                                                 static_cast<uint32_t>(e.row_bytes), out[i]);
     }
     settle();
-    EXPECT_EQ(residency_.rows_under_way(0) + residency_.rows_under_way(1), 0u);
+    EXPECT_EQ(residency_.requests().rows_under_way(0) + residency_.requests().rows_under_way(1),
+              0u);
     for (int i = 0; i < asked; ++i) {
       EXPECT_TRUE(holds(out[i], e.file, offsets_[i], static_cast<uint64_t>(e.row_bytes)));
     }
@@ -214,7 +216,7 @@ class Rig {
     drive(true);
     residency_.collect();
     check_arrived();
-    EXPECT_EQ(residency_.under_way(), 0u);
+    EXPECT_EQ(residency_.requests().under_way(), 0u);
   }
 
   void replan() {
@@ -297,7 +299,7 @@ TEST(Residency, TheRingIsLentOnlyWhileNothingIsReadIntoIt) {
     Residency& r = rig.residency();
     EXPECT_EQ(r.borrow_ring(), nullptr) << "no unit is known to be local";
     rig.pass(-1);
-    for (int i = 0; i < 40; ++i) r.note_rate(2ull * kMemorySpeed << 10, 1000 << 10);
+    for (int i = 0; i < 40; ++i) r.requests().note_rate(2ull * kMemorySpeed << 10, 1000 << 10);
     bool loading = false, streams = false;
     for (uint32_t u = 0; u < r.plan().units.size(); ++u) {
       const bool streamed = !r.plan().units[u].pinned;
