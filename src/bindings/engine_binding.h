@@ -102,7 +102,7 @@ class EngineBinding {
   unsigned state_stage() const {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(stage_.data()));
   }
-  double state_bytes() const { return static_cast<double>(session().state_bytes()); }
+  double state_bytes() const { return static_cast<double>(session().sequence().state_bytes()); }
   bool read_state(double offset, unsigned length);
   bool begin_restore(double bytes);
   bool write_state(unsigned length);

@@ -48,7 +48,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
 
 int EngineBinding::step(int max_ops) {
   if (draft_) poll();  // each model loads while the other one computes
-  const bool alone = !scheduler() || (session().busy() && !session().in_batcher());
+  const bool alone = !scheduler() || (session().busy() && !session().batch_share().batched);
   const session::Step step = embedder_       ? embedder_->step(max_ops)
                              : !alone        ? scheduler()->step(max_ops)
                              : slot_->answer ? slot_->answer->step(max_ops)

@@ -64,7 +64,7 @@ void Drafter::begin(std::span<const Token> upcoming, int32_t most) {
   match_ = 0;
   by_model_ = false;
   const draft::Setting setting{.upcoming = static_cast<int32_t>(upcoming.size()),
-                               .beside = target_.sharing() - 1,
+                               .beside = target_.batch_share().sessions - 1,
                                .redone = target_.context().plan.kv.shape.recurrent()};
   if (options_.source != nullptr) {
     take_from_source(room);

@@ -197,7 +197,7 @@ bool Generation::in_prompt() const {
 
 bool Generation::waits_for_pass() const {
   const session::Session& session = impl_->session;
-  return impl_->state == Impl::State::kPass && session.busy() && session.in_batcher();
+  return impl_->state == Impl::State::kPass && session.busy() && session.batch_share().batched;
 }
 
 bool Generation::computing() const {

@@ -53,7 +53,7 @@ Step Generation::Impl::go_on() {
   if (!drafter) return begin_pass();
   int64_t most =
       std::min<int64_t>(room, plan.batch.draft_batch - static_cast<int64_t>(upcoming.size()));
-  most = std::min<int64_t>(most, session.rows_share() - 1);
+  most = std::min<int64_t>(most, session.batch_share().logits_rows - 1);
   most = std::min(
       most, session.sequence().tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);

@@ -262,7 +262,7 @@ Status PromptCache::save(const session::Session& session) {
   Header header;
   header.n_tokens = static_cast<uint32_t>(tokens.size());
   header.fingerprint = session.context().fingerprint();
-  header.state_bytes = session.state_bytes();
+  header.state_bytes = session.sequence().state_bytes();
   header.sum = sum_of(header, tokens);
   const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;
   if (bytes > max_bytes_) return {};

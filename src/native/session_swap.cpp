@@ -183,7 +183,7 @@ Result<uint64_t> SessionSwap::state_bytes(Conversation& conversation) {
   if (conversation.file_.holds()) return conversation.file_.state_bytes();
   const Result<Session*> session = enter(conversation);
   if (!session.ok()) return session.status();
-  return (*session)->state_bytes();
+  return (*session)->sequence().state_bytes();
 }
 
 Status SessionSwap::read_state(Conversation& conversation, uint64_t offset,

@@ -24,7 +24,7 @@ Result<SwapFile> SwapFile::write(const session::Session& session, const std::str
   const auto tokens = session.tokens();
   SwapFile out;
   out.n_tokens_ = static_cast<int32_t>(tokens.size());
-  out.state_bytes_ = session.state_bytes();
+  out.state_bytes_ = session.sequence().state_bytes();
   out.file_ = platform::File::temporary(directory);
   if (!out.holds() || !out.file_.write_at(0, tokens.data(), tokens.size_bytes())) {
     return cannot_write(directory);

@@ -222,7 +222,7 @@ void Worker::follow_pictures() {
     const bool over = seeing_->generation->finish() != Finish::kNone;
     session::Session& session = seeing_->slot->session();
     if (!over && (seeing_->generation->in_prompt() || session.busy())) return;
-    if (!session.in_batcher()) status = scheduler_.add(session);
+    if (!session.batch_share().batched) status = scheduler_.add(session);
     seeing_ = nullptr;
   }
   if (task.failure.ok() && status.ok() && task.begun < answers_of(*task.job)) return;
@@ -289,7 +289,7 @@ bool Worker::begin_answer(Task& task) {
   auto generation = ready.ok() ? generate::Generation::begin(slot.session(), prompt, options)
                                : Result<std::unique_ptr<generate::Generation>>(ready);
   if (!generation.ok()) {
-    if (!slot.session().in_batcher()) static_cast<void>(scheduler_.add(slot.session()));
+    if (!slot.session().batch_share().batched) static_cast<void>(scheduler_.add(slot.session()));
     slots_.free(slot);
     give_up(task, generation.status());
     return false;
@@ -299,7 +299,7 @@ bool Worker::begin_answer(Task& task) {
   ++task.running;
   scheduler_.add(**generation);
   answers_.push_back({&task, index, &slot, std::move(nextn), std::move(*generation)});
-  if (!slot.session().in_batcher()) seeing_ = &answers_.back();
+  if (!slot.session().batch_share().batched) seeing_ = &answers_.back();
   return true;
 }
 

@@ -102,7 +102,7 @@ void NextnHead::end(const void* drafter) {
 
 int32_t NextnHead::missing(const Session& target, std::span<const Token> upcoming) {
   const Sequence* const sequence = &target.sequence();
-  if (computing_ || passes_.under_way() || target.sharing() > 1) return 0;
+  if (computing_ || passes_.under_way() || target.batch_share().sessions > 1) return 0;
   if (sequence_ != sequence || restores_ != sequence->restores()) return 0;
   const std::span<const Token> held = target.tokens();
   const auto size = static_cast<int32_t>(held.size() + upcoming.size());

@@ -30,7 +30,7 @@ Status Session::begin_part(std::span<const Token> tokens, const PartialForward& 
   spec.first_row = static_cast<int32_t>(tokens.size()) - 1;
   spec.part = &part;
   const auto text = static_cast<int32_t>(tokens.size());
-  begin_pass(tokens, spec, {&text, bidirectional() ? size_t{1} : size_t{0}});
+  begin_pass(tokens, spec, {&text, sequence_.bidirectional() ? size_t{1} : size_t{0}});
   return {};
 }
 

@@ -39,6 +39,7 @@ class Sequence {
   explicit Sequence(kv::KvCache cache);
 
   [[nodiscard]] const kv::KvCache& cache() const { return cache_; }
+  [[nodiscard]] bool bidirectional() const { return cache_.shape().bidirectional; }
   [[nodiscard]] int32_t position() const { return position_; }
   // The tokens before position().
   [[nodiscard]] std::span<const Token> tokens() const {

@@ -61,14 +61,15 @@ int32_t Session::keep(std::span<const Token> tokens) {
 
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
-  SLUICE_RETURN_IF_ERROR(admission().text(tokens, bidirectional() ? 0 : position(), n_rows));
-  if (bidirectional()) sequence_.clear();
+  SLUICE_RETURN_IF_ERROR(
+      admission().text(tokens, sequence_.bidirectional() ? 0 : position(), n_rows));
+  if (sequence_.bidirectional()) sequence_.clear();
   begin_logits(tokens, n_rows);
   return {};
 }
 
 Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
-  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || bidirectional() ||
+  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || sequence_.bidirectional() ||
       tokens.size() > static_cast<size_t>(cx_.plan.batch.draft_batch)) {
     return error(Code::kInvalidArgument,
                  "a forward pass of %zu tokens cannot compute the logits of its last %d",
@@ -102,7 +103,7 @@ std::span<const Token> Session::chosen() const {
 }
 
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
-  if (!bidirectional() || first < 0 || count < 1 ||
+  if (!sequence_.bidirectional() || first < 0 || count < 1 ||
       int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
     return error(Code::kInvalidArgument,
                  "rows %d to %d are out of range, or the model is not bidirectional", first,
@@ -159,7 +160,7 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
   BatchSpec spec;
   spec.n_rows = n_rows;
   spec.first_row = first >= 0 ? first : n - n_rows;
-  const int32_t text = bidirectional() ? n : source_of(tokens);
+  const int32_t text = sequence_.bidirectional() ? n : source_of(tokens);
   begin_pass(tokens, spec, {&text, text > 0 ? size_t{1} : size_t{0}});
 }
 
@@ -199,7 +200,7 @@ void Session::begin_batch() {
     spec.media = spec_.media;
     spec.media.cell = position() - media_from_;
     spec.media.rows += spec.media.cell * spec.media.width;
-  } else if (!spec_.embed && !bidirectional() && wanted < batch_) {
+  } else if (!spec_.embed && !sequence_.bidirectional() && wanted < batch_) {
     spec.first_row = wanted;
     spec.n_rows = batch_ - wanted;
     spec.logits_at = position() + wanted - (pass_end_ - spec_.n_rows);
@@ -278,12 +279,9 @@ void Session::cancel() {
   cx_.passes.end();
 }
 
-int32_t Session::rows_share() const {
-  return batcher_ != nullptr ? batcher_->rows_share() : cx_.plan.batch.logits_rows;
-}
-
-int32_t Session::sharing() const {
-  return batcher_ != nullptr ? batcher_->sharing() : 1;
+BatchShare Session::batch_share() const {
+  if (batcher_ == nullptr) return {.logits_rows = cx_.plan.batch.logits_rows};
+  return {true, batcher_->rows_share(), batcher_->sharing()};
 }
 
 std::span<float> Session::logits(int32_t row) const {
@@ -308,10 +306,6 @@ void Session::clear() {
   sequence_.clear();
 }
 
-uint64_t Session::state_bytes() const {
-  return sequence_.state_bytes();
-}
-
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a forward pass is running");
   const uint64_t adapters = position() > 0 ? computed_with_ : cx_.adapters.sum();
@@ -329,7 +323,7 @@ Status Session::fork_from(const Session& other) {
   constexpr uint64_t kPiece = 64 << 10;
   clear();
   if (other.position() == 0) return {};
-  const uint64_t total = other.state_bytes();
+  const uint64_t total = other.sequence_.state_bytes();
   SLUICE_RETURN_IF_ERROR(begin_restore(total));
   computed_with_ = other.computed_with_;  // perhaps not the adapters in use now
   std::vector<uint8_t> piece(static_cast<size_t>(std::min(total, kPiece)));

@@ -24,6 +24,13 @@ struct PassStats {
 
 class Batcher;
 
+// What a session gets of the batches that compute it.
+struct BatchShare {
+  bool batched = false;     // by a batcher
+  int32_t logits_rows = 0;  // that one pass may request: fewer when a batch is shared
+  int32_t sessions = 1;     // computed together with this one, including itself
+};
+
 class Session {
  public:
   // The engine must outlive its sessions. Errors: kInvalidArgument if the planned number of
@@ -81,15 +88,11 @@ class Session {
   // until the batcher has computed the pass.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }
-  [[nodiscard]] bool in_batcher() const { return batcher_ != nullptr; }
   [[nodiscard]] const Status& failure() const { return failure_; }
   // Cancels the pass; completed batches are kept.
   void cancel();
 
-  // Rows of logits that one pass may request: fewer when a batch is shared.
-  [[nodiscard]] int32_t rows_share() const;
-  // Number of sessions computed together with this one, including itself.
-  [[nodiscard]] int32_t sharing() const;
+  [[nodiscard]] BatchShare batch_share() const;
 
   // Raw logits [n_vocab] of row `row` of the finished pass (row 0 for kLastLogits). Empty after
   // another pass has begun on the engine, or after this sequence was rewound.
@@ -110,8 +113,9 @@ class Session {
   // --- saved state ------------------------------------------------------------------------------
   // Belongs to the model and its KV cache types, not to the budget, threads or context length. Read
   // and written in pieces of any size, without extra memory.
-  [[nodiscard]] uint64_t state_bytes() const;
-  // Reads bytes [offset, offset + out.size()) of it. Errors: kInvalidArgument.
+
+  // Reads bytes [offset, offset + out.size()) of sequence().state_bytes(). Errors:
+  // kInvalidArgument.
   [[nodiscard]] Status read_state(uint64_t offset, std::span<uint8_t> out) const;
   // Begins to restore a saved state of `bytes` bytes, passed to write_state() in order; the last
   // piece completes it. Until then, and after any error, the sequence is empty.
@@ -128,7 +132,6 @@ class Session {
  private:
   friend class Batcher;
   Session(const SessionContext& context, kv::KvCache cache);
-  [[nodiscard]] bool bidirectional() const { return sequence_.cache().shape().bidirectional; }
   [[nodiscard]] Admission admission() const {
     return {cx_, sequence_, active_, batcher_ != nullptr, outdated()};
   }

@@ -89,7 +89,7 @@ TEST_F(EncoderDecoder, SavedStatesIncludeTheSource) {
   const std::vector<float> expected = fresh(answer_to({3, 4, 5, 6}, {0, 20, 21, 22}));
   opened_.session->clear();
   static_cast<void>(sync(tokens));
-  std::vector<uint8_t> state(opened_.session->state_bytes());
+  std::vector<uint8_t> state(opened_.session->sequence().state_bytes());
   ASSERT_TRUE(opened_.session->read_state(0, state).ok());
   auto other = Session::create(opened_.model->engine().context());
   ASSERT_TRUE(other.ok());

@@ -203,7 +203,7 @@ TEST_P(KvHeavyTypesTest, RewindingAndRestoringChangeNoBit) {
     Tokens text = first(whole, length);
     opened.session->clear();
     logits_after(opened, text);
-    std::vector<uint8_t> saved(opened.session->state_bytes());
+    std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
     ASSERT_TRUE(opened.session->read_state(0, saved).ok());
     ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
     ASSERT_TRUE(fresh.session->write_state(saved).ok()) << length;
@@ -226,7 +226,7 @@ TEST_P(KvHeavyTypesTest, RewindingAndRestoringChangeNoBit) {
   EXPECT_EQ(opened.session->rewind(block - 1), 0);
   // A state with impossible contents is an error.
   logits_after(opened, first(whole, 200));
-  std::vector<uint8_t> saved(opened.session->state_bytes());
+  std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
   ASSERT_TRUE(opened.session->read_state(0, saved).ok());
   for (const uint32_t gone : {0u, 2 * static_cast<uint32_t>(kept.block), 100u, 160u}) {
     std::vector<uint8_t> other = saved;
@@ -260,7 +260,7 @@ TEST_P(KvHeavyTypesTest, AbandonedPassesChangeNoBit) {
     }
     opened.session->cancel();
     if (opened.session->position() != 320) break;  // the whole pass was computed
-    std::vector<uint8_t> saved(opened.session->state_bytes());
+    std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
     ASSERT_TRUE(opened.session->read_state(0, saved).ok());
     ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
     ASSERT_TRUE(fresh.session->write_state(saved).ok()) << ops;

@@ -152,7 +152,7 @@ TEST(KvPolicyTest, RewindingAndRestoringChangeNoBit) {
         const std::vector<float> ours = logits_after(opened, text);
         fresh.session->clear();
         EXPECT_EQ(ours, logits_after(fresh, text)) << m.name << " " << type << " " << back;
-        std::vector<uint8_t> saved(opened.session->state_bytes());
+        std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
         ASSERT_TRUE(opened.session->read_state(0, saved).ok());
         ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
         ASSERT_TRUE(fresh.session->write_state(saved).ok());
@@ -162,7 +162,7 @@ TEST(KvPolicyTest, RewindingAndRestoringChangeNoBit) {
       }
       session::EngineOptions other = window_options(type, kKeep + 1);
       Opened foreign = open_model(m.path, other);
-      std::vector<uint8_t> saved(opened.session->state_bytes());
+      std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
       ASSERT_TRUE(opened.session->read_state(0, saved).ok());
       ASSERT_TRUE(foreign.session->begin_restore(saved.size()).ok());
       EXPECT_EQ(foreign.session->write_state(saved).code(), Code::kCorrupt);

@@ -160,7 +160,7 @@ TEST_F(KvTypeTest, RewindingAndRestoringChangeNoBit) {
         const std::vector<float> ours = logits_after(opened, text);
         fresh.session->clear();
         EXPECT_EQ(ours, logits_after(fresh, text)) << m.name << " " << type << " " << length;
-        std::vector<uint8_t> saved(opened.session->state_bytes());
+        std::vector<uint8_t> saved(opened.session->sequence().state_bytes());
         ASSERT_TRUE(opened.session->read_state(0, saved).ok());
         ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
         ASSERT_TRUE(fresh.session->write_state(saved).ok());
@@ -181,7 +181,7 @@ TEST_F(KvTypeTest, StatesOfOtherTypesAreErrors) {
   Opened q8 = open_model(m.path, options_for(m, "", "q8_0"));
   ASSERT_NE(q8.session, nullptr);
   logits_after(f16, {1, 2, 3});
-  std::vector<uint8_t> saved(f16.session->state_bytes());
+  std::vector<uint8_t> saved(f16.session->sequence().state_bytes());
   ASSERT_TRUE(f16.session->read_state(0, saved).ok());
   ASSERT_TRUE(q8.session->begin_restore(saved.size()).ok());
   EXPECT_EQ(q8.session->write_state(saved).code(), Code::kCorrupt);

@@ -415,7 +415,7 @@ TEST(Lora, AdaptersChangeWhileSessionsAreOpen) {
   const int32_t all_but_one = static_cast<int32_t>(kHfTokens.size()) - 1;
   compute(0);
   EXPECT_EQ(last(), expected(half));
-  std::vector<uint8_t> saved(session.state_bytes());
+  std::vector<uint8_t> saved(session.sequence().state_bytes());
   ASSERT_TRUE(session.read_state(0, saved).ok());
 
   ASSERT_TRUE(opened.model->set_adapters(two).ok());

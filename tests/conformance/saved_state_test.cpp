@@ -106,7 +106,7 @@ Opened open_changed(const std::string& path, const EngineOptions& options,
 
 std::vector<uint8_t> save(Opened& opened) {
   EXPECT_TRUE(opened.model->identify().ok());
-  std::vector<uint8_t> out(opened.session->state_bytes());
+  std::vector<uint8_t> out(opened.session->sequence().state_bytes());
   EXPECT_TRUE(opened.session->read_state(0, out).ok());
   return out;
 }

@@ -209,7 +209,7 @@ TEST(VisionText, SavedStatesAndForksGoOn) {
     before.turns.push_back({{last[0]}, {}});
     ASSERT_FALSE(prompt_logits(opened, before, 1).empty());
     session::Session& s = *opened.session;
-    std::vector<uint8_t> state(s.state_bytes());
+    std::vector<uint8_t> state(s.sequence().state_bytes());
     ASSERT_TRUE(s.read_state(0, state).ok());
     const std::vector<int32_t> rest(last.begin() + 1, last.end());
     const std::vector<int32_t> tokens(s.tokens().begin(), s.tokens().end());

@@ -12,7 +12,6 @@ const maxMethods = 40;
 
 const exceptions = {
   'src/bindings/engine_binding.h EngineBinding': 'one method for each that JavaScript calls',
-  'src/session/session.h Session': 'begins eight kinds of passes, and saves and restores',
 };
 
 function sourceFiles(folder) {
