@@ -32,6 +32,7 @@ class Layout {
   }
 
   [[nodiscard]] Status picture(const PicturePlan& plan, uint32_t index) {
+    options_.continuation = false;
     for (const Piece& piece : plan.pieces) {
       if (piece.input < 0) {
         SLUICE_RETURN_IF_ERROR(mark(piece.text));
@@ -53,13 +54,13 @@ class Layout {
     return {};
   }
 
-  // Adds BOS and EOS, and numbers the positions.
-  [[nodiscard]] Result<std::vector<Chunk>> finish(bool add_special) {
-    if (add_special && tokenizer_.adds_bos()) {
+  // Adds BOS and EOS, as `given` options say, and numbers the positions.
+  [[nodiscard]] Result<std::vector<Chunk>> finish(const tokenizer::EncodeOptions& given) {
+    if (given.add_special && !given.continuation && tokenizer_.adds_bos()) {
       if (chunks_.empty() || chunks_[0].is_image) chunks_.insert(chunks_.begin(), Chunk());
       chunks_[0].tokens.insert(chunks_[0].tokens.begin(), tokenizer_.bos());
     }
-    if (add_special && tokenizer_.adds_eos()) join({tokenizer_.eos()});
+    if (given.add_special && tokenizer_.adds_eos()) join({tokenizer_.eos()});
     uint64_t position = 0;
     for (Chunk& chunk : chunks_) {
       if (!chunk.is_image) {
@@ -141,7 +142,7 @@ Result<std::vector<Chunk>> layout(std::string_view prompt, const Projector& proj
     return error(Code::kInvalidArgument, "%s occurs %u times in the prompt, for %zu pictures",
                  std::string(kMediaMark).c_str(), n, pictures.size());
   }
-  return layout.finish(options.add_special);
+  return layout.finish(options);
 }
 
 }  // namespace sluice::media

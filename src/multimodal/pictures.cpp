@@ -153,29 +153,68 @@ Status Pictures::add(media::Image image) {
   return {};
 }
 
+size_t Pictures::first_input(size_t picture) const {
+  size_t first = 0;
+  for (size_t i = 0; i < picture; ++i) first += plans_[i].inputs.size();
+  return first;
+}
+
+void Pictures::append(std::span<const media::Chunk> chunks, size_t first,
+                      std::vector<Token>* tokens) {
+  for (const media::Chunk& chunk : chunks) {
+    if (!chunk.is_image) {
+      tokens->insert(tokens->end(), chunk.tokens.begin(), chunk.tokens.end());
+      continue;
+    }
+    const size_t i = first_input(first + chunk.picture) + chunk.input;
+    generate::Media& media = media_[i];
+    media.first = static_cast<int32_t>(tokens->size());
+    media.input = input_of(chunk, inputs_[i].hash);
+    for (int32_t row = 0; row < media.input.n_tokens; ++row) {
+      tokens->push_back(session::media_token(media.input.hash, row));
+    }
+  }
+}
+
+bool Pictures::place_inputs(std::span<const Token> tokens, size_t n_pictures) {
+  auto at = tokens.begin();
+  for (size_t i = 0; i < first_input(n_pictures); ++i) {
+    const uint64_t hash = inputs_[i].hash;
+    at = std::find(at, tokens.end(), session::media_token(hash, 0));
+    media_[i].first = static_cast<int32_t>(at - tokens.begin());
+    for (int32_t row = 0; row < media_[i].input.n_tokens; ++row, ++at) {
+      if (at == tokens.end() || *at != session::media_token(hash, row)) return false;
+    }
+  }
+  return true;
+}
+
 Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
-                                            const tokenizer::EncodeOptions& options) {
+                                            const tokenizer::EncodeOptions& options,
+                                            const KnownPrompt& known) {
   Result<std::vector<media::Chunk>> chunks =
       media::layout(prompt, projector_, plans_, text_->tokenizer, model_, options);
   if (!chunks.ok()) return chunks.status();
-  std::vector<size_t> first(plans_.size());  // input of each picture
-  for (size_t i = 1; i < plans_.size(); ++i) first[i] = first[i - 1] + plans_[i - 1].inputs.size();
   std::vector<Token> tokens;
   media_.assign(inputs_.size(), {});
-  for (const media::Chunk& chunk : *chunks) {
-    if (!chunk.is_image) {
-      tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
-      continue;
-    }
-    const size_t i = first[chunk.picture] + chunk.input;
-    generate::Media& media = media_[i];
-    media.first = static_cast<int32_t>(tokens.size());
-    media.input = input_of(chunk, inputs_[i].hash);
-    for (int32_t row = 0; row < media.input.n_tokens; ++row) {
-      tokens.push_back(session::media_token(media.input.hash, row));
-    }
-  }
+  append(*chunks, 0, &tokens);
   next_ = inputs_.size();
+  const size_t n = known.tokens.size();
+  if (n <= tokens.size() && std::equal(known.tokens.begin(), known.tokens.end(), tokens.begin())) {
+    return tokens;
+  }
+  const std::vector<generate::Media> placed = media_;
+  if (known.n_pictures > plans_.size() || !place_inputs(known.tokens, known.n_pictures)) {
+    media_ = placed;
+    return tokens;
+  }
+  tokenizer::EncodeOptions behind = options;
+  behind.continuation = true;
+  chunks = media::layout(known.rest, projector_, std::span(plans_).subspan(known.n_pictures),
+                         text_->tokenizer, model_, behind);
+  if (!chunks.ok()) return chunks.status();
+  tokens.assign(known.tokens.begin(), known.tokens.end());
+  append(*chunks, known.n_pictures, &tokens);
   return tokens;
 }
 

@@ -33,6 +33,14 @@ using tokenizer::Token;
 // What tells inputs of a projector apart: MediaInput::hash.
 [[nodiscard]] uint64_t hash_of(const media::Image& pixels, uint64_t projector);
 
+// The beginning of a prompt that continues another one: text that the model has generated keeps its
+// tokens, which need not be those that the tokenizer makes of it.
+struct KnownPrompt {
+  std::span<const Token> tokens;
+  size_t n_pictures = 0;  // among the tokens: the first ones of the prompt
+  std::string_view rest;  // of the prompt, behind the tokens' text
+};
+
 class Pictures {
  public:
   // `projector` must outlive this object. Errors: media::read_projector's; Encoder::open's;
@@ -73,7 +81,8 @@ class Pictures {
   // The prompt's tokens, in which each media::kMediaMark is the next picture. Errors:
   // media::layout's.
   [[nodiscard]] Result<std::vector<Token>> layout(std::string_view prompt,
-                                                  const tokenizer::EncodeOptions& options);
+                                                  const tokenizer::EncodeOptions& options,
+                                                  const KnownPrompt& known = {});
 
   // Rewinds the session to what it holds of the prompt (to nothing, without `reuse_prefix`), and
   // begins encoding the pictures behind that, unless they are encoded. Errors: Replanner::lend's,
@@ -112,6 +121,12 @@ class Pictures {
   // Without a budget.
   [[nodiscard]] Result<std::unique_ptr<vision::Encoder>> open_encoder(ThreadPool* pool) const;
   [[nodiscard]] uint64_t held() const;  // bytes of inputs and rows
+  // Index of a picture's first input.
+  [[nodiscard]] size_t first_input(size_t picture) const;
+  // Appends the tokens of chunks, whose first picture is number `first`, and places their inputs.
+  void append(std::span<const media::Chunk> chunks, size_t first, std::vector<Token>* tokens);
+  // Places the inputs of the first pictures where these tokens have them. false: they do not.
+  [[nodiscard]] bool place_inputs(std::span<const Token> tokens, size_t n_pictures);
   [[nodiscard]] Status lend(uint64_t bytes);
   // Borrows an encoder's budget beside what is held: between `least` and `most`. 0: no limit.
   [[nodiscard]] Result<uint64_t> borrow(uint64_t held, uint64_t least, uint64_t most);

@@ -220,18 +220,94 @@ describe('pictures', { skip: missing }, () => {
     const more = await session.generate(' and what', options).result;
     assert.ok(more.usage.cachedTokens >= first.usage.promptTokens, `${more.usage.cachedTokens}`);
     await engine.setAdapters([]); // drops all states
-    await assert.rejects(session.generate(' or', options).result, {
-      code: 'INVALID_ARGUMENT',
-      message: /no longer holds its pictures/,
-    });
     await assert.rejects(session.save(), {
       code: 'INVALID_ARGUMENT',
       message: /no longer holds its pictures/,
     });
-    // With its messages, it has its pictures.
+    // The next turn has them.
+    const anew = await session.generate(' or', options).result;
+    assert.equal(anew.usage.cachedTokens, 0);
+    assert.ok(anew.usage.promptTokens > more.usage.promptTokens);
+    await session.save();
     assert.ok((await session.send('and now', options).result).usage.promptTokens > 0);
     await session.save();
     await engine.dispose();
+  });
+
+  test('prompts and sessions take parts of text and pictures', async () => {
+    const [family] = families;
+    const [image] = imagesOf(casesOf(family)[0]);
+    const other = readFileSync(inRoot('tests', 'data', 'pictures', 'rgb.png'));
+    const engine = await load(family, { onProgress() {} });
+    const options = { temperature: 0, maxTokens: 8, ignoreEos: true };
+    const parts = (words, part) => [
+      { type: 'text', text: `look ${words}` },
+      part,
+      { type: 'text', text: ' what is it' },
+    ];
+    const marked = { ...options, images: [image] };
+    const wanted = await engine.generate('look at<__media__> what is it', marked).result;
+    const url = `data:image/png;base64,${image.toString('base64')}`;
+    for (const part of [
+      { type: 'image', image },
+      { type: 'image_url', image_url: { url } },
+    ]) {
+      const given = await engine.generate(parts('at', part), options).result;
+      assert.equal(given.text, wanted.text);
+      assert.equal(given.usage.cachedTokens, wanted.usage.promptTokens - 1);
+    }
+    // In texts of parts, the mark is text.
+    const literal = parts('at <__media__>', { type: 'image', image });
+    const spelled = await engine.generate(literal, options).result;
+    assert.ok(spelled.usage.promptTokens > wanted.usage.promptTokens);
+
+    const session = engine.session();
+    const first = await session.generate('look at<__media__> what is it', marked).result;
+    assert.equal(first.text, wanted.text);
+    assert.equal(session.text, `look at<__media__> what is it${first.text}`);
+    const [fork, cut, late] = [await session.fork(), await session.fork(), await session.fork()];
+    const saved = structuredClone(await session.save());
+    const next = parts(' and at', { type: 'image', image: other });
+    const second = await session.generate(next, options).result;
+    // What the model generated is kept as it was, whatever tokens its text would have.
+    const held = ({ usage }) => usage.promptTokens + usage.completionTokens - 1;
+    assert.equal(second.usage.cachedTokens, held(first));
+    assert.equal(await fork.generate(next, options).text(), second.text);
+    const third = await session.generate(' and then', options).result;
+    assert.equal(third.usage.cachedTokens, held(second));
+
+    const restored = engine.session();
+    await restored.restore(saved);
+    const again = await restored.generate(next, options).result;
+    assert.equal(again.text, second.text);
+    assert.equal(again.usage.cachedTokens, held(first));
+    const last = await restored.generate(' and then', options).result;
+    assert.equal(last.text, third.text);
+
+    // A stop string cuts a token: the text is read again, with its pictures.
+    const stop = second.text.slice(1, 3);
+    await cut.generate(next, { ...options, stop }).result;
+    const behind = await cut.generate(' and then', options).result;
+    assert.ok(behind.usage.promptTokens > first.usage.promptTokens + 2);
+
+    // Computed again from the session's own pictures.
+    await engine.setAdapters([]);
+    const anew = await late.generate(next, options).result;
+    assert.equal(anew.usage.cachedTokens, 0);
+    assert.equal(anew.text, second.text);
+
+    const refused = (work, code, message) => assert.rejects(work.result, { code, message });
+    const sound = [{ type: 'input_audio', input_audio: {} }];
+    await refused(engine.generate(sound), 'NOT_SUPPORTED', /"input_audio"/);
+    await refused(session.generate(sound), 'NOT_SUPPORTED', /"input_audio"/);
+    await refused(session.generate(next, marked), 'INVALID_ARGUMENT', /not in images/);
+    await refused(session.generate('no mark', marked), 'INVALID_ARGUMENT', /occurs 2 times/);
+    await refused(session.send('look', marked), 'INVALID_ARGUMENT', /parts of messages/);
+    await refused(session.generate({}), 'INVALID_ARGUMENT', /takes a string or parts/);
+    await engine.dispose();
+    const blind = await Engine.load(file(family.model), { cache: 'none', threads: 1 });
+    await refused(blind.session().generate(next), 'NOT_SUPPORTED', /text alone/);
+    await blind.dispose();
   });
 
   test('chats and sessions take pictures in their messages', async () => {

@@ -111,3 +111,42 @@ test('after a stop string inside of a token, a turn continues with the tokens of
     ['b', 'ab', 'a'],
   ]);
 });
+
+test('a turn with pictures passes the tokens on that it continues', async () => {
+  const { session, engine } = scripted([]);
+  const given = [];
+  const answers = [['a'], ['ab', 'c']];
+  engine.start = (prompt, options, { heard, read, extra }) => {
+    const answer = async () => {
+      const text = await prompt();
+      given.push({ text, options, ...extra });
+      read(Int32Array.of(...ids('c'), 2 ** 30 + given.length));
+      const tokens = answers.shift();
+      heard(ids(...tokens).map((token) => ({ token })));
+      return { text: tokens.join('') };
+    };
+    return { result: answer() };
+  };
+  const [one, two] = [1, 2].map((value) => Uint8Array.of(value));
+  await session.generate('c<__media__>', { images: [one] }).result;
+  const image = (bytes) => ({ type: 'image', image: bytes });
+  await session.generate([{ type: 'text', text: 'b<__media__>' }, image(two)]).result;
+  const literal = marked('<__media__>');
+  assert.deepEqual(
+    given.map(({ text, images, known }) => ({ text, images, known })),
+    [
+      { text: 'c<__media__>', images: [one], known: undefined },
+      {
+        text: `c<__media__>ab${literal}<__media__>`,
+        images: [one, two],
+        known: {
+          tokens: Int32Array.of(...ids('c'), 2 ** 30 + 1, ...ids('a')),
+          images: 1,
+          rest: `b${literal}<__media__>`,
+        },
+      },
+    ],
+  );
+  assert.ok(given.every(({ options }) => options.literalSpans && options.images === undefined));
+  assert.deepEqual((await session.save()).images, [one, two]);
+});

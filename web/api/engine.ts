@@ -3,7 +3,13 @@
 // worker.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
-import type { ChatMessage, PromptOptions, Prompts, RenderedChat } from '../chat/engine.js';
+import type {
+  ChatMessage,
+  ContentPart,
+  PromptOptions,
+  Prompts,
+  RenderedChat,
+} from '../chat/engine.js';
 import type { ChatCompletionParams } from '../chat/openai.js';
 import { chatModule } from '../chat/prompt.js';
 import type { EngineCalls } from '../protocol/calls.js';
@@ -37,7 +43,7 @@ import { embedCalls, Embeddings } from './embeddings.js';
 import type { EmbedCalls } from './embed.js';
 import type { EngineWorker } from './engine-worker.js';
 import { begun, type Generation } from './generation.js';
-import { imageSpecs } from './images.js';
+import { imageSpecs, isParts, markedPrompt } from './images.js';
 import { openWorker } from './load.js';
 import { modelCache } from './store.js';
 import { adapterSpecs, byteCount, count, tokenIds, tokenizeSpec } from './options.js';
@@ -137,9 +143,9 @@ export class Engine {
   }
 
   /**
-   * Generates text after a prompt: a string, or token ids. Calls run one after another on the
-   * engine's own sequence, and the KV cache is reused if prompts share a prefix. Use session() for
-   * conversations.
+   * Generates text after a prompt: a string, token ids, or parts of text and pictures. Calls run one
+   * after another on the engine's own sequence, and the KV cache is reused if prompts share a
+   * prefix. Use session() for conversations.
    *
    * @example
    * ```ts
@@ -147,7 +153,16 @@ export class Engine {
    * for await (const { text } of engine.generate('Once upon a time', options)) console.log(text);
    * ```
    */
-  generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
+  generate(
+    prompt: string | ArrayLike<number> | readonly ContentPart[],
+    options: GenerateOptions = {},
+  ): Generation {
+    if (isParts(prompt))
+      return begun(options, (own) => {
+        const { text, images } = markedPrompt(snapshot(prompt), own.images);
+        Object.assign(own, { literalSpans: true, ...(images.length > 0 && { images }) });
+        return this.start(() => text, own);
+      });
     const taken = this.waits ? snapshot(prompt) : prompt;
     return begun(options, (own) => this.start(() => taken, own));
   }

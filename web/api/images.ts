@@ -1,8 +1,44 @@
-// The pictures of a prompt as they are posted to the worker.
+// The pictures of a prompt: their marks in its text, and what is posted to the worker.
 
+import type { ContentPart } from '../chat/engine.js';
 import { invalid, SluiceError } from '../protocol/errors.js';
+import { kMediaMark, withoutMarks, withoutPictures } from '../protocol/literal-spans.js';
 import type { ImageSpec } from '../protocol/messages.js';
 import type { ImageSource } from '../protocol/options.js';
+
+/** A text in which each picture is a mark; other marks are in literal spans. */
+export interface MarkedPrompt {
+  text: string;
+  images: readonly ImageSource[];
+}
+
+export const isParts = (prompt: unknown): prompt is readonly ContentPart[] =>
+  Array.isArray(prompt) && typeof prompt[0] === 'object';
+
+/** `images`: those of a string, whose marks are theirs. */
+export function markedPrompt(
+  prompt: string | readonly ContentPart[],
+  images?: readonly ImageSource[],
+): MarkedPrompt {
+  if (typeof prompt === 'string')
+    return images
+      ? { text: withoutMarks(prompt), images }
+      : { text: withoutPictures(prompt), images: [] };
+  if (images) invalid('A prompt of parts has its pictures there, not in images.');
+  const found: ImageSource[] = [];
+  const textOf = (part: ContentPart): string => {
+    if (part?.type === 'text') return withoutPictures(`${part.text}`);
+    const image = part?.type === 'image' ? part.image : part?.image_url?.url;
+    if (!image)
+      throw new SluiceError(
+        'NOT_SUPPORTED',
+        `Prompt parts of type ${JSON.stringify(part?.type)} are unsupported.`,
+      );
+    found.push(image);
+    return kMediaMark;
+  };
+  return { text: prompt.map(textOf).join(''), images: found };
+}
 
 /** Addresses are fetched here, elements are read here; files are decoded in the worker. */
 export function imageSpecs(images: readonly ImageSource[]): Promise<ImageSpec[]> {

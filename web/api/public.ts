@@ -18,6 +18,7 @@ export type * from '../chat/openai.js';
 export type {
   ChatMessage,
   ChatRole,
+  ContentPart,
   PromptOptions,
   RenderedChat,
   ImagePart,

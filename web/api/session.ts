@@ -3,7 +3,13 @@
 // (worker/sequences.ts). So a turn that fails or is aborted leaves the session unchanged.
 
 import type { Answer, AnswerPart } from '../chat/answer-wasm.js';
-import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
+import type {
+  ChatMessage,
+  ContentPart,
+  PromptOptions,
+  Prompts,
+  RenderedPrompt,
+} from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../protocol/calls.js';
 import {
   abortable,
@@ -13,18 +19,21 @@ import {
   throwIfAborted,
   type CallOptions,
 } from '../protocol/errors.js';
+import type { GenerateSpec, ImageSpec } from '../protocol/messages.js';
 import type {
   GenerateOptions,
   AssertSameKeys,
+  ImageSource,
   TokenizeOptions,
   SplitNames,
 } from '../protocol/options.js';
-import { afterUnmarked, unmarked, withoutMarks } from '../protocol/literal-spans.js';
+import { afterUnmarked, unmarked, withoutPictures } from '../protocol/literal-spans.js';
 import { snapshot } from '../protocol/snapshot.js';
 import { Turns } from '../protocol/turns.js';
 import type { GeneratedToken, GenerationResult, SavedState } from '../protocol/types.js';
 import type { GenerationPlace } from './active-calls.js';
 import { begun, Generation } from './generation.js';
+import { imageSpecs, isParts, markedPrompt } from './images.js';
 import { isText, tokenizeSpec } from './options.js';
 
 /** The part of Engine that sessions use. */
@@ -64,6 +73,8 @@ export interface SavedSession extends SavedState {
   messages: ChatMessage[];
   /** Text of the sequence. */
   text: string;
+  /** The pictures in the text, as they were read. */
+  images?: ImageSpec[];
   /** false if a stop string cut the text inside a token. */
   exact: boolean;
 }
@@ -96,6 +107,8 @@ export class Session {
   written = '';
   /** false if a stop string has cut the text inside a token. */
   #faithful = true;
+  /** The pictures in the text. Addresses and elements may show others by now. */
+  #images: readonly ImageSpec[] = [];
   #list: ChatMessage[];
   readonly #line = new Turns();
   #disposed = false;
@@ -131,8 +144,8 @@ export class Session {
   }
 
   /**
-   * Appends text to the sequence and generates what follows. If the generation fails or is aborted,
-   * the session stays as it was.
+   * Appends a text, or parts of text and pictures, to the sequence and generates what follows. If
+   * the generation fails or is aborted, the session stays as it was.
    *
    * @example
    * ```ts
@@ -141,14 +154,17 @@ export class Session {
    * const next = await session.generate(' Then', { maxTokens: 64 }).text();
    * ```
    */
-  generate(text: string, options: GenerateOptions = {}): Generation {
+  generate(prompt: string | readonly ContentPart[], options: GenerateOptions = {}): Generation {
     return begun(options, (own) => {
-      if (typeof text !== 'string') invalid('generate() takes a string; use send() for messages.');
+      if (!isText(prompt) && !isParts(prompt))
+        invalid('generate() takes a string or parts; use send() for messages.');
+      const { text, images } = markedPrompt(snapshot(prompt), own.images);
       return this.#run(
         async () => ({
-          text: this.written + withoutMarks(text),
+          text: this.written + text,
           addSpecial: own.addSpecial ?? true,
           literalSpans: true,
+          images: [...this.#images, ...images],
         }),
         own,
         () => {},
@@ -185,6 +201,7 @@ export class Session {
         : Array.isArray(message)
           ? message
           : [message as ChatMessage];
+    if (options.images) invalid('send() takes pictures as parts of messages.');
     let answer: Answer;
     const { grammar, jsonSchema: schema } = options;
     const given = [options.stop ?? []].flat();
@@ -199,9 +216,6 @@ export class Session {
       // Where reasoning may come first, a grammar takes the place of the schema.
       if (answer.grammar && !isText(grammar))
         Object.assign(merged, { grammar: answer.grammar, jsonSchema: undefined });
-      // The worker then makes the tokens, of text and pictures.
-      const { images, addSpecial, literalSpans } = rendered;
-      if (images) Object.assign(merged, { images, addSpecial, literalSpans });
       return rendered;
     };
     const whole = { content: '', reasoning: '' };
@@ -340,13 +354,19 @@ export class Session {
     if (this.#disposed) throw new SluiceError('DISPOSED', 'The session was disposed of.');
   }
 
-  #copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
-    return { messages: snapshot(this.#list), text: this.written, exact: this.#faithful };
+  #copy(): Pick<SavedSession, 'messages' | 'text' | 'exact' | 'images'> {
+    return {
+      messages: snapshot(this.#list),
+      text: this.written,
+      exact: this.#faithful,
+      ...(this.#images.length > 0 && { images: [...this.#images] }),
+    };
   }
 
-  #adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
+  #adopt({ tokens, text, exact, messages, images = [] }: Omit<SavedSession, 'state'>): void {
     this.tokens = new Int32Array(tokens);
     this.written = text;
+    this.#images = images;
     this.#faithful = exact;
     this.#list = [...messages];
   }
@@ -360,7 +380,9 @@ export class Session {
     this.#mustLive();
     const generated: GeneratedToken[] = [];
     let asked = '';
-    let tokens: Int32Array;
+    let pictures: readonly ImageSpec[] = [];
+    let tokens: Int32Array | undefined;
+    const extra: Partial<GenerateSpec> = {};
     let over!: () => void;
     const ended = new Promise<void>((resolve) => (over = resolve));
     const input = async (): Promise<Int32Array | string> => {
@@ -372,13 +394,19 @@ export class Session {
             return ended;
           }),
       );
-      const { text, addSpecial, literalSpans, images } = await prompt();
+      const { text, addSpecial, literalSpans, images = [] } = await prompt();
       asked = text;
-      if (images) return text;
-      tokens = await this.#extended(text, addSpecial, literalSpans);
+      if (images.length > 0) {
+        // The worker makes the tokens, of text and pictures.
+        Object.assign(options, { addSpecial, literalSpans });
+        pictures = await this.#pictures(text, images, extra);
+      } else {
+        tokens = await this.#extended(text, addSpecial, literalSpans);
+      }
       this.#mustLive(); // after dispose() the worker would never delete the sequence
-      return tokens;
+      return tokens ?? text;
     };
+    options.images = undefined;
     const generation = this.#engine.start(input, options, {
       sequence: this.#sequence,
       heard: (pieces) => {
@@ -386,12 +414,14 @@ export class Session {
         generated.push(...pieces);
       },
       read: (read) => (tokens = read),
+      extra,
     });
     generation.result
       .then(
         (result) => {
-          this.tokens = Int32Array.from([...tokens, ...generated.map(({ token }) => token)]);
-          this.written = asked + withoutMarks(result.text);
+          this.tokens = Int32Array.from([...tokens!, ...generated.map(({ token }) => token)]);
+          this.written = asked + withoutPictures(result.text);
+          this.#images = pictures;
           this.#faithful = result.stopString === undefined;
           answered(result);
         },
@@ -399,6 +429,29 @@ export class Session {
       )
       .then(over);
     return generation;
+  }
+
+  /** The pictures of `text`; a generation gets them, and the tokens that it continues. */
+  async #pictures(
+    text: string,
+    images: readonly ImageSource[],
+    to: Partial<GenerateSpec>,
+  ): Promise<ImageSpec[]> {
+    const continues = this.#continues(text);
+    const held = continues ? this.#images : [];
+    to.images = [...held, ...(await imageSpecs(images.slice(held.length)))];
+    if (continues)
+      to.known = {
+        tokens: this.tokens,
+        images: held.length,
+        rest: afterUnmarked(text, this.text.length),
+      };
+    return to.images;
+  }
+
+  /** Whether `text` is the sequence's text and more. A template marks responses as content. */
+  #continues(text: string): boolean {
+    return this.#faithful && this.tokens.length > 0 && unmarked(text).startsWith(this.text);
   }
 
   /**
@@ -410,11 +463,8 @@ export class Session {
       this.#engine.ask('tokenize', text, tokenizeSpec(options));
     const known = this.tokens;
     const whole = await tokenize(text, { addSpecial, literalSpans });
-    // A template marks the response as content when it renders it again.
-    const written = this.text;
-    const continues = this.#faithful && known.length > 0 && unmarked(text).startsWith(written);
-    if (!continues || known.every((token, i) => token === whole[i])) return whole;
-    const rest = afterUnmarked(text, written.length);
+    if (!this.#continues(text) || known.every((token, i) => token === whole[i])) return whole;
+    const rest = afterUnmarked(text, this.text.length);
     const more = rest ? await tokenize(rest, { continuation: true, literalSpans }) : [];
     return Int32Array.from([...known, ...more]);
   }

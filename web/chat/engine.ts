@@ -21,6 +21,9 @@ export type ImagePart =
   /** OpenAI's form. `detail` changes nothing. */
   | { type: 'image_url'; image_url: { url: string; detail?: string } };
 
+/** A part of a message or of a prompt. */
+export type ContentPart = TextPart | ImagePart;
+
 /**
  * Who a chat message is from. The role reaches the chat template unchanged. 'developer' is what
  * OpenAI's newer models call 'system'.
@@ -32,7 +35,7 @@ export interface ChatMessage {
   /** Who the message is from. A chat template may not support all roles. */
   role: ChatRole;
   /** Text, or a list of parts. */
-  content?: string | readonly (TextPart | ImagePart)[] | null;
+  content?: string | readonly ContentPart[] | null;
   /** Other fields that the template reads: tool_calls, tool_call_id, name … */
   [field: string]: unknown;
 }

@@ -15,12 +15,13 @@ export const imagesOf = (urls: readonly string[], taken: readonly ImageSource[])
     url.startsWith(kImage) ? (taken[Number(url.slice(kImage.length))] ?? url) : url,
   );
 
-/** Blobs, elements and bitmaps, bytes, and pixels; all of them are instances of classes. */
+/** Blobs, bytes, pixels, and what has a size: elements and bitmaps, which are no plain objects. */
 function isImage(value: object): value is Exclude<ImageSource, string> {
   const known = value instanceof Blob || value instanceof ArrayBuffer || ArrayBuffer.isView(value);
-  const { width, height } = value as { width?: unknown; height?: unknown };
+  const { width, height, data } = value as { width?: unknown; height?: unknown; data?: unknown };
   const sized = typeof width === 'number' && typeof height === 'number';
-  return known || (sized && Object.getPrototypeOf(value) !== Object.prototype);
+  const plain = Object.getPrototypeOf(value) === Object.prototype;
+  return known || (sized && (!plain || ArrayBuffer.isView(data)));
 }
 
 /**

@@ -6,12 +6,12 @@ import type { Engine } from '../api/engine.js';
 import type { ChatMessage } from '../chat/engine.js';
 import type { GenerateOptions, ImageSource } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
+import { kMediaMark } from '../protocol/literal-spans.js';
 import { engineOptions, number, readBytes, readText, seed } from './common.js';
 import { print, UsageError, type Values } from './output.js';
 import { signals } from './signals.js';
 
 const kCompletionTokens = 128;
-const kMark = '<__media__>';
 const kHelp = `/clear       forget the conversation; the system message stays
 /bye, /quit, /exit
              quit; so does Ctrl-D
@@ -95,8 +95,8 @@ function messageOf(text: string, images: ImageSource[]): string | ChatMessage {
 
 /** The prompt of a text with pictures, of which those without a mark come first. */
 function withMarks(text: string, images: ImageSource[]): string {
-  const marks = text.split(kMark).length - 1;
-  return kMark.repeat(Math.max(0, images.length - marks)) + text;
+  const marks = text.split(kMediaMark).length - 1;
+  return kMediaMark.repeat(Math.max(0, images.length - marks)) + text;
 }
 
 type Generation = ReturnType<Engine['generate']>;

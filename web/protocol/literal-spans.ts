@@ -11,6 +11,13 @@ export const withoutMarks = (text: string): string => text.replace(kMarks, '\uFF
 /** A caller's text as a literal span. */
 export const marked = (text: string): string => `\uFDD0${withoutMarks(text)}\uFDD1`;
 
+/** Stands for the next picture in a prompt, outside of literal spans. */
+export const kMediaMark = '<__media__>';
+
+/** A caller's text in which nothing is a mark, and nothing a picture. */
+export const withoutPictures = (text: string): string =>
+  withoutMarks(text).replaceAll(kMediaMark, marked);
+
 /** What follows the first `length` characters of unmarked(text), with the marks. */
 export function afterUnmarked(text: string, length: number): string {
   let at = 0;

@@ -147,6 +147,15 @@ export type ImageSpec =
   | { width: number; height: number; data: Uint8Array | Uint8ClampedArray }
   | ImageBitmap;
 
+/** The beginning of a prompt with pictures, and what follows it. */
+export interface KnownPrompt {
+  tokens: Int32Array;
+  /** Number of pictures among the tokens. */
+  images: number;
+  /** The rest of the prompt. */
+  rest: string;
+}
+
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   /**
    * 0: the engine's own sequence. Positive: a session's. Negative: whichever of the engine's
@@ -176,6 +185,8 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   constraint?: Constraint | undefined;
   /** Pictures, in the order of the marks in the prompt. */
   images?: ImageSpec[] | undefined;
+  /** With pictures: the prompt begins with these tokens' text, and the first pictures are theirs. */
+  known?: KnownPrompt | undefined;
   /** Names the sequence that a chat continues. '': none. */
   cacheKey?: string;
   /** Tokens are posted with the counts so far. */
@@ -221,7 +232,7 @@ export type TokenizeSpec = Pick<
 >;
 
 /** How a prompt with pictures is tokenized. */
-export type LayoutSpec = TokenizeSpec & Pick<GenerateSpec, 'images'>;
+export type LayoutSpec = TokenizeSpec & Pick<GenerateSpec, 'images' | 'known'>;
 
 export interface Snapshot {
   stats: EngineStats;

@@ -248,7 +248,8 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   postSamplingProbs?: boolean;
   /**
    * Pictures for a model with a projector: each `<__media__>` in the prompt, which must be a string,
-   * stands for the next one. A picture counts as tokens: `engine.imageCost()`.
+   * stands for the next one. A prompt of parts has its pictures there. A picture counts as tokens:
+   * `engine.imageCost()`.
    */
   images?: readonly ImageSource[];
   /** Control tokens produce no text. Default true. */

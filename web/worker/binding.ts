@@ -301,8 +301,17 @@ export interface PicturesBinding {
   /** In place of the two: address for the bytes of a GIF or BMP file. 0: error(). */
   file(length: number): number;
   addFile(): boolean;
-  /** Tokens of the prompt, in which each <__media__> is the next picture. null: error(). */
-  layout(prompt: Uint8Array, how: number): Int32Array | null;
+  /**
+   * Tokens of the prompt, in which each <__media__> is the next picture. `known`: tokens of its
+   * beginning, with its first `images` pictures, and behind them the text `rest`. null: error().
+   */
+  layout(
+    prompt: Uint8Array,
+    how: number,
+    known: Int32Array,
+    images: number,
+    rest: Uint8Array,
+  ): Int32Array | null;
   /** Begins to encode what the selected slot does not hold; without `reuse`, everything. */
   begin(reuse: boolean): boolean;
   /** Returns a Step. */

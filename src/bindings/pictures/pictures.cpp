@@ -29,7 +29,8 @@ class PictureBinding {
   unsigned file(unsigned length);
   bool add_file();
   bool add() { return checked(pictures_->add(std::move(image_))); }
-  val layout(const val& bytes, unsigned how);
+  val layout(const val& bytes, unsigned how, const val& known, unsigned n_pictures,
+             const val& rest);
   // Begins encoding the pictures that the selected slot does not hold.
   bool begin(bool reuse_prefix);
   int step();
@@ -108,10 +109,13 @@ bool PictureBinding::add_file() {
   return added;
 }
 
-val PictureBinding::layout(const val& bytes, unsigned how) {
-  AlignedBuffer text;
-  if (!engine_.copy_bytes(bytes, &text)) return val::null();
-  auto tokens = pictures_->layout(view_of(text), tokenize_options(how));
+val PictureBinding::layout(const val& bytes, unsigned how, const val& known, unsigned n_pictures,
+                           const val& rest) {
+  AlignedBuffer text, more;
+  if (!engine_.copy_bytes(bytes, &text) || !engine_.copy_bytes(rest, &more)) return val::null();
+  const std::vector<Token> before = to_tokens(known);
+  auto tokens =
+      pictures_->layout(view_of(text), tokenize_options(how), {before, n_pictures, view_of(more)});
   if (!tokens.ok()) return engine_.fail(tokens.status()), val::null();
   tokens_ = std::move(*tokens);
   return copy_out(std::span<const Token>(tokens_));

@@ -46,7 +46,15 @@ export class Prompts implements PicturePrompts {
       this.#check(whole ? pictures.addFile() : pictures.add());
       await this.#breathe(flag);
     }
-    const tokens = pictures.layout(new TextEncoder().encode(prompt), this.#host.flagsOf(spec));
+    const { tokens: known = new Int32Array(), images = 0, rest = '' } = spec.known ?? {};
+    const encoder = new TextEncoder();
+    const tokens = pictures.layout(
+      encoder.encode(prompt),
+      this.#host.flagsOf(spec),
+      known,
+      images,
+      encoder.encode(rest),
+    );
     this.#check(tokens);
     return tokens!;
   }
