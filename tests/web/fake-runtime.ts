@@ -18,6 +18,7 @@ import {
   type OpenOptions,
 } from '../../web/worker/binding.js';
 import type { RuntimeOptions } from '../../web/worker/runtime.js';
+import { FakePictures, kMediaToken, type FakeText } from './fake-pictures.js';
 import type {
   GeneratedToken,
   MemoryPlan,
@@ -61,7 +62,8 @@ interface Unit {
   request: number;
 }
 
-class FakeEngine implements EngineBinding {
+class FakeEngine implements EngineBinding, FakeText {
+  sees = false;
   private problem = { code: 'INTERNAL', message: 'no error' };
   private header: Uint8Array | null = null;
   private address = '';
@@ -99,7 +101,7 @@ class FakeEngine implements EngineBinding {
     private readonly options: RuntimeOptions,
   ) {}
 
-  private fail(code: string, message: string): false {
+  fail(code: string, message: string): false {
     this.problem = { code, message };
     return false;
   }
@@ -382,6 +384,8 @@ class FakeEngine implements EngineBinding {
     if (this.held.length + tokens.length > this.context) {
       return this.fail('PROMPT_TOO_LONG', `The context holds ${this.context} tokens.`);
     }
+    if (!this.sees && tokens.some((token) => token >= kMediaToken))
+      return this.fail('INVALID_ARGUMENT', 'The sequence no longer holds its pictures.');
     if (tokens.includes(kCrash)) {
       setTimeout(() => {
         throw new Error('the fake engine crashed');
@@ -632,6 +636,11 @@ export async function createEngine(options: RuntimeOptions): Promise<EngineModul
     Engine: class {
       constructor() {
         return bind() as never;
+      }
+    } as never,
+    Pictures: class {
+      constructor(engine: EngineBinding) {
+        return new FakePictures(engine as FakeEngine, bind(), wasmMemory) as never;
       }
     } as never,
   };

@@ -117,9 +117,9 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     logLevel: 'warning',
   });
   copyChatBinary(outdir);
-  for (const variant of ['simd128', 'relaxed', 'relaxed16']) {
-    writeFileSync(join(outdir, `engine.${variant}.wasm`), emptyWasm);
-  }
+  for (const variant of ['simd128', 'relaxed', 'relaxed16'])
+    for (const full of ['', '-full'])
+      writeFileSync(join(outdir, `engine.${variant}${full}.wasm`), emptyWasm);
   return outdir;
 }
 

@@ -1,5 +1,5 @@
 // Random sequences of calls that are made without waiting: changes of adapters and budget,
-// generations, sessions, chats, some aborted at once, some overtaken by dispose(). Their results
+// generations, sessions, chats, pictures, some aborted at once, some overtaken by dispose(). Their results
 // are those of the same calls made one after another. Over the fake engine in Node: the workers are
 // in this thread, which makes a sequence ten times as fast, and threads for every sixteenth seed.
 //   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_SEQUENCES=n node --test tests/web/random-turns.test.mjs
@@ -21,6 +21,8 @@ const sequences = Number(process.env.SLUICE_RANDOM_SEQUENCES ?? extent(6, 150));
 const directory = mkdtempSync(join(tmpdir(), 'sluice-random-turns-'));
 const path = join(directory, 'model.gguf');
 writeFileSync(path, fakeModel({ unitBytes: 32 * 1024, header: 8000 }));
+const projector = join(directory, 'projector.gguf');
+writeFileSync(projector, fakeModel({ units: 1, unitBytes: 1024, header: 1000 }));
 const kSessions = 3;
 const kHangMs = 60_000;
 
@@ -46,7 +48,7 @@ function sequenceOf(next) {
   const kinds = [
     ...['adapters', 'adapters', 'adapters', 'budget', 'budget', 'generate', 'generate'],
     ...['say', 'say', 'say', 'send', 'chat', 'save', 'restore', 'fork', 'logits', 'embed'],
-    ...['tokenize', 'saveState', 'end'],
+    ...['tokenize', 'saveState', 'end', 'look', 'look', 'see', 'see', 'see', 'show', 'watch'],
   ];
   const calls = Array.from({ length: 6 + below(24) }, () => ({
     kind: of(kinds),
@@ -64,6 +66,7 @@ function sequenceOf(next) {
     ]),
     scale: of([1, 0.5]),
     budget: of([250_000, 350_000, 4e6, 100_000]),
+    shade: below(3),
     aborted: below(8) === 0,
   }));
   return { calls, disposeAt: below(4) === 0 ? below(calls.length) : Infinity };
@@ -80,7 +83,16 @@ const result = ({ text, finishReason, stopString, usage }) => [
   stopString,
   usage.promptTokens,
 ];
-const content = ({ text, tokens, messages }) => [text, [...tokens], messages];
+const content = ({ text, tokens, messages, images }) => [text, [...tokens], messages, images];
+/** A prompt or message with a picture of 2 x 2 pixels, whose buffer the caller then overwrites. */
+function pictured({ text, shade }, data) {
+  data.fill(shade);
+  return [
+    { type: 'text', text },
+    { type: 'image', image: { width: 2, height: 2, data } },
+    { type: 'text', text: ' it is' },
+  ];
+}
 
 /** Makes one call. Only calls that change the engine's own state take the signal. */
 function make({ engine, sessions, saved }, call, signal) {
@@ -88,12 +100,24 @@ function make({ engine, sessions, saved }, call, signal) {
   const options = { ...call.options, ...(signal && { signal }) };
   const messages = [{ role: 'user', content: call.text }];
   const { maxTokens: max_tokens, ...sampling } = call.options;
+  const data = new Uint8ClampedArray(16);
+  const parts = pictured(call, data);
   const calls = {
     adapters: () => engine.setAdapters(adaptersOf(call), { signal }),
     budget: async () => {
       await engine.setMemoryBudget(call.budget, { signal });
     },
     generate: () => engine.generate(call.text, options).result.then(result),
+    look: () => engine.generate(parts, options).result.then(result),
+    see: () => session.generate(parts, options).result.then(result),
+    show: () => session.send({ role: 'user', content: parts }, options).result.then(result),
+    watch: () =>
+      engine.chat.completions
+        .create(
+          { messages: [{ role: 'user', content: parts }], max_tokens, ...sampling },
+          { signal },
+        )
+        .then(({ choices, usage }) => [choices, usage.prompt_tokens]),
     say: () => session.generate(call.text, options).result.then(result),
     send: () => session.send(call.text, options).result.then(result),
     chat: () =>
@@ -107,18 +131,24 @@ function make({ engine, sessions, saved }, call, signal) {
       engine.logits([5, call.session], { signal }).then((rows) => [...rows.slice(0, 2)]),
     embed: () => engine.embed([call.text], { signal }).then((rows) => [...rows[0]]),
     tokenize: () => engine.tokenize(call.text).then((ids) => [...ids]),
-    saveState: () => engine.saveState({ signal }).then(() => 'done'), // an abort may come late
+    // An aborted call may come so far that the state is another one, without a picture.
+    saveState: () =>
+      engine.saveState({ signal }).catch((error) => {
+        if (error.code !== 'INVALID_ARGUMENT') throw error;
+      }),
     end: async () => {
       sessions[call.session] = engine.session();
       await session.dispose();
     },
   };
-  return calls[call.kind]();
+  const made = calls[call.kind]();
+  data.fill(77); // what was passed is taken at the call
+  return made;
 }
 
 /** Makes the calls, all at once or one after another, and returns their results or codes. */
 async function run({ calls, disposeAt }, threaded, together) {
-  const load = { memoryBudget: 4e6, contextLength: 600, onProgress: () => {} };
+  const load = { memoryBudget: 4e6, contextLength: 600, projector, onProgress: () => {} };
   const engine = await (threaded
     ? Threaded.load(path, load)
     : InProcess.load(path, { ...load, threads: 1, ioWorker: false }));
@@ -132,7 +162,7 @@ async function run({ calls, disposeAt }, threaded, together) {
     if (together && i === disposeAt) disposing = engine.dispose();
     const control = call.aborted ? new AbortController() : undefined;
     const outcome = make(given, call, control?.signal).then(
-      (value) => value ?? 'done',
+      (value) => (call.kind === 'saveState' ? 'done' : (value ?? 'done')),
       (error) => (error.name === 'AbortError' ? error.name : error.code),
     );
     if (call.kind === 'tokenize' || call.kind === 'end') results.push(outcome);
@@ -149,7 +179,9 @@ async function run({ calls, disposeAt }, threaded, together) {
     ? null
     : [
         engine.info.plan.budget,
-        ...(await Promise.all(sessions.map((each) => each.save()))).map(content),
+        ...(await Promise.all(
+          sessions.map((each) => each.save().then(content, ({ code }) => code)),
+        )),
       ];
   await engine.dispose();
   return { all, last };
@@ -203,6 +235,7 @@ const told = ({ calls, disposeAt }) =>
   calls.map((call, n) => {
     const { kind, session, aborted, ...rest } = call;
     const own = { adapters: ['adapters', 'scale'], budget: ['budget'] }[kind] ?? [
+      ...(/look|see|show|watch/.test(kind) ? ['shade'] : []),
       'text',
       'options',
     ];
