@@ -4,12 +4,13 @@
 //   await saved.save('the report', engine);     // the KV cache of the engine, or of a session
 //   await saved.restorePrefix(engine, prompt);  // after a reload: reuses the longest common prefix
 // A session is one file of the origin private file system: a header with a checksum, its tokens,
-// and the engine's state, which has its own checksum and belongs to one model. Files are written
-// atomically. If all together exceed the limit, the least recently used ones are deleted. A file
-// that cannot be used is ignored, and the prompt is computed.
+// the pictures of its messages and text, and the engine's state, which has its own checksum and
+// belongs to one model. Files are written atomically. If all together exceed the limit, the least
+// recently used ones are deleted. A file that cannot be used is ignored, and the prompt is computed.
 
 import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
+import { packed, unpacked } from './io/packed.js';
 import { writeFile } from './io/write-file.js';
 import { xxh32 } from './io/xxh32.js';
 import { invalid, onlyKnown, SluiceError } from './protocol/errors.js';
@@ -57,13 +58,20 @@ interface Head {
   tokens: number;
   state: number;
   /** Present if it was saved from a session. */
-  words?: Pick<SavedSession, 'messages' | 'text' | 'exact'>;
+  words?: Conversation;
+  /** Bytes of each part of `words`: files and pixels of pictures. */
+  parts?: number[];
+  /** Their checksums. */
+  checksums?: number[];
 }
+
+type Conversation = Omit<SavedSession, keyof SavedState>;
 
 interface Entry {
   file: string;
   head: Head;
   tokens: Int32Array;
+  partsAt: number;
   stateAt: number;
   bytes: number;
 }
@@ -147,9 +155,12 @@ export class SavedSessions {
     const saved: SavedState & Partial<SavedSession> = isSession(from)
       ? await from.save()
       : await from.saveState();
-    const { tokens, state, messages, text, exact } = saved;
+    const { tokens, state, ...words } = saved;
+    const parts: Uint8Array<ArrayBuffer>[] = [];
     const head: Head = { name, model: this.#model, tokens: tokens.length, state: state.length };
-    if (messages) head.words = { messages, text: text!, exact: exact! };
+    if (words.messages) head.words = (await packed(words, parts)) as Conversation;
+    head.parts = parts.map((part) => part.length);
+    head.checksums = parts.map((part) => xxh32(part));
     const json = new TextEncoder().encode(JSON.stringify(head));
     const headBytes = (json.length + 3) & ~3;
     const front = new Uint8Array(kPrefix + headBytes + tokens.byteLength).fill(32);
@@ -159,12 +170,12 @@ export class SavedSessions {
       kPrefix + headBytes,
     );
     new Uint32Array(front.buffer, 0, 4).set([kMagic, headBytes, xxh32(front.subarray(kPrefix)), 0]);
-    const bytes = front.length + state.length;
+    const bytes = parts.reduce((sum, part) => sum + part.length, front.length + state.length);
     if (bytes > this.#maxBytes || headBytes > kMaxHead) return false;
     const file = fileOf(name);
     await this.#evict(bytes, file);
     try {
-      await writeFile(this.#folder, file, [front, state as Uint8Array<ArrayBuffer>]);
+      await writeFile(this.#folder, file, [front, ...parts, state as Uint8Array<ArrayBuffer>]);
     } catch (cause) {
       const denied = /^(NotAllowed|Security|TypeMismatch)Error$/.test((cause as Error).name);
       const message = `The session could not be saved: ${String(cause)}`;
@@ -248,12 +259,19 @@ export class SavedSessions {
   async #enter(entry: Entry, into: Engine | Session): Promise<boolean> {
     const file = await (await this.#folder.getFileHandle(entry.file)).getFile();
     const state = new Uint8Array(await file.slice(entry.stateAt).arrayBuffer());
-    const { tokens, head } = entry;
+    const { tokens, head, partsAt } = entry;
+    const parts: Uint8Array<ArrayBuffer>[] = [];
+    let at = partsAt;
+    for (const [i, bytes] of (head.parts ?? []).entries()) {
+      const part = new Uint8Array(await file.slice(at, (at += bytes)).arrayBuffer());
+      if (xxh32(part) !== head.checksums?.[i]) return (await this.#remove(entry.file), false);
+      parts.push(part);
+    }
     if (isSession(into) && !head.words)
       invalid(`${JSON.stringify(head.name)} was saved from an engine, not from a session.`);
     try {
       await (isSession(into)
-        ? into.restore({ tokens, state, ...head.words! })
+        ? into.restore({ tokens, state, ...(unpacked(head.words, parts) as Conversation) })
         : into.restoreState({ tokens, state }));
     } catch (error) {
       // The state is damaged, of another model or too long. The engine has changed nothing.
@@ -293,16 +311,18 @@ export class SavedSessions {
     } catch {
       return damaged();
     }
-    const stateAt = kPrefix + headBytes + 4 * head.tokens;
+    const partsAt = kPrefix + headBytes + 4 * head.tokens;
+    const stateAt = [...(head.parts ?? [])].reduce((sum, bytes) => sum + bytes, partsAt);
     if (!(head.tokens >= 0 && head.tokens <= kMaxTokens) || stateAt + head.state !== file.size)
       return damaged();
-    const front = await part(kPrefix, stateAt);
+    const front = await part(kPrefix, partsAt);
     if (xxh32(new Uint8Array(front)) !== sum) return damaged();
     if (head.model !== this.#model) return null;
     return {
       file: name,
       head,
       tokens: new Int32Array(front, headBytes),
+      partsAt,
       stateAt,
       bytes: file.size,
     };
