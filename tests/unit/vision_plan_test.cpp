@@ -393,6 +393,27 @@ TEST(VisionPrompt, MarksAndPicturesMustAgree) {
   ASSERT_EQ(literal->size(), 2u);
   EXPECT_EQ((*tokenizer)->decode((*literal)[0].tokens), "a <__media__>b");
   EXPECT_TRUE((*literal)[1].is_image);
+  // A continuation is about the text before the first picture, and has no BOS.
+  const tokenizer::Tokenizer& t = **tokenizer;
+  std::vector<media::Token> tail = t.encode("a", {.add_special = false});
+  if (t.adds_eos()) tail.push_back(t.eos());
+  for (const bool continues : {false, true}) {
+    const bool bos = t.adds_bos() && !continues;
+    std::vector<media::Token> front =
+        t.encode("a", {.add_special = false, .continuation = continues});
+    if (bos) front.insert(front.begin(), t.bos());
+    const auto joined =
+        media::layout("a<__media__>a", projector, one, t, {}, {.continuation = continues});
+    ASSERT_TRUE(joined.ok()) << joined.status().message();
+    ASSERT_EQ(joined->size(), 3u);
+    EXPECT_EQ((*joined)[0].tokens, front);
+    EXPECT_EQ((*joined)[2].tokens, tail);
+    const auto behind =
+        media::layout("<__media__>a", projector, one, t, {}, {.continuation = continues});
+    ASSERT_TRUE(behind.ok()) << behind.status().message();
+    EXPECT_EQ(behind->size(), bos ? 3u : 2u);
+    EXPECT_EQ(behind->back().tokens, tail);
+  }
 }
 
 }  // namespace
