@@ -15,7 +15,7 @@ const kMxfp4 = 39;
  * Reads a GGUF file: its header bytes before the tensor list, and the tensors: { name, ne (columns
  * first), type, data }.
  */
-function readGguf(bytes) {
+export function readGguf(bytes) {
   let at = 24;
   const u32 = () => bytes.readUInt32LE((at += 4) - 4);
   const u64 = () => Number(bytes.readBigUInt64LE((at += 8) - 8));
@@ -105,7 +105,7 @@ function quantized(t) {
 
 // --- safetensors
 
-class Safetensors {
+export class Safetensors {
   #entries = {};
   #data = [];
   #at = 0;
@@ -124,7 +124,7 @@ class Safetensors {
 }
 
 /** A tokenizer.json: byte-level BPE with 259 tokens and an end token. */
-function tokenizer() {
+export function tokenizer() {
   const vocab = {};
   for (let byte = 0, next = 256; byte < 256; byte++) {
     const plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte !== 173);
@@ -154,7 +154,7 @@ function tokenizer() {
   };
 }
 
-const usualNames = {
+export const usualNames = {
   token_embd: 'embed_tokens',
   output_norm: 'norm',
   output: 'lm_head',

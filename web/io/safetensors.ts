@@ -10,7 +10,13 @@ import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
 interface Exports {
-  source(address: number, addressBytes: number, names: number, namesBytes: number): void;
+  source(
+    address: number,
+    addressBytes: number,
+    names: number,
+    namesBytes: number,
+    projector: number,
+  ): void;
   need(): number;
   opened(size: number): number;
   absent(why: number, bytes: number): number;
@@ -55,6 +61,7 @@ async function tryDescribe(
   address: string,
   names: string,
   files: DirectoryFiles,
+  projector: boolean,
   texts: Texts,
 ): Promise<Described> {
   const { calls } = wasm;
@@ -62,7 +69,7 @@ async function tryDescribe(
     if (!ok) throw wasm.error();
     return ok;
   };
-  calls.source(...wasm.text(address), ...wasm.text(names));
+  calls.source(...wasm.text(address), ...wasm.text(names), +projector);
   for (;;) {
     const at = check(calls.need());
     const [offset, length] = wasm.doubles(at) as unknown as [number, number];
@@ -97,10 +104,11 @@ async function describe(
   names: string,
   budget: number,
   files: DirectoryFiles,
+  projector: boolean,
 ): Promise<Described> {
   const texts: Texts = new Map();
   const within = async (most: number): Promise<Described> =>
-    tryDescribe(new Instance(module, most), address, names, files, texts);
+    tryDescribe(new Instance(module, most), address, names, files, projector, texts);
   return within(budget || kEnough).catch((error: SluiceError) => {
     if (!budget || error.code !== 'OUT_OF_MEMORY') throw error;
     return within(kEnough);

@@ -2,6 +2,7 @@
 // data: addresses; and the options of requests: headers, a token, the caller's fetch(). Loaded only
 // if one of them is used. In Node always, since the environment may have a token.
 
+import { isDirectory } from './directory.js';
 import { serveFetch } from './fetch-channel.js';
 import type { StoreBackend } from './files.js';
 import type { CachedModel } from './model-cache.js';
@@ -125,6 +126,7 @@ export class Sources {
     const { listFolder, sourceSpec } = this.#entry;
     const [listed] = projectorsIn(model);
     if (listed) return this.spec(listed as ModelSource);
+    if (isDirectory(spec)) return spec; // its checkpoint has both
     if (spec.kind === 'path' && listFolder) {
       const folder = spec.path.replace(/[^/\\]*$/, '');
       const [found] = projectors((await listFolder(folder)).map((path) => ({ path })));

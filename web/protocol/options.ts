@@ -140,11 +140,12 @@ export interface InspectOptions {
    */
   draft?: 'ngram' | ModelSource | false;
   /**
-   * The model's vision projector, a GGUF file (`mmproj`): prompts can then have pictures. It is
-   * downloaded and cached like any model; while a picture is read, its encoder takes its memory out
-   * of the same `memoryBudget`. CPU only. Loads the full engine (`engine.*-full.wasm`). true: the
-   * one beside the model: in its repository on Hugging Face, among its files if it is a list of them,
-   * or (Node) in its directory.
+   * The model's vision projector, a GGUF file (`mmproj`) or a Hugging Face directory: prompts can
+   * then have pictures. It is downloaded and cached like any model; while a picture is read, its
+   * encoder takes its memory out of the same `memoryBudget`. CPU only. Loads the full engine
+   * (`engine.*-full.wasm`). true: the one beside the model: in its repository on Hugging Face, among
+   * its files if it is a list of them, or (Node) in its directory; if the model is a Hugging Face
+   * directory, the one in its checkpoint.
    */
   projector?: ModelSource | boolean;
   /** Limits of the tokens of one picture. Default: the projector's own. */

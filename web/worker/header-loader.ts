@@ -3,6 +3,7 @@
 // first makes a GGUF header. Files stay open, because an engine in another memory may read the
 // header again.
 
+import { isDirectory, type DirectoryFiles } from '../io/directory.js';
 import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../protocol/errors.js';
 import type { SourceSpec } from '../protocol/messages.js';
@@ -24,19 +25,19 @@ export class HeaderLoader {
   readonly #io: Io;
   /** Number of the model's first file in the Io. */
   readonly #first: number;
+  readonly #projector: boolean;
 
-  constructor(io: Io, source: SourceSpec, first = 0) {
+  /** `projector`: of a directory, its vision projector is read. */
+  constructor(io: Io, source: SourceSpec, first = 0, projector = false) {
     this.#io = io;
     this.#first = first;
+    this.#projector = projector;
     const names =
       source.kind === 'files' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
     this.#names = names.map((name) => `${name}/`).join('');
     this.#address =
       source.kind === 'files' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
-    const path = source.kind === 'url' ? source.url.replace(/[?#].*/s, '') : this.#address;
-    this.#directory = names.length
-      ? names.includes('config.json')
-      : /(\/|config\.json|\.safetensors)$/.test(path);
+    this.#directory = isDirectory(source);
   }
 
   /**
@@ -59,12 +60,19 @@ export class HeaderLoader {
       return;
     }
     const { describe } = await platform.safetensors();
-    const { header, made, derived, room } = await describe(this.#address, this.#names, budget, {
+    const files: DirectoryFiles = {
       open: (file, name, choice) => this.#open(file, name, choice),
       read: (file, offset, length) => this.#io.read(this.#first + file, offset, length),
       text: (name, choice, most, optional) =>
         this.#io.readText(this.#first, name, choice, most, optional),
-    });
+    };
+    const { header, made, derived, room } = await describe(
+      this.#address,
+      this.#names,
+      budget,
+      files,
+      this.#projector,
+    );
     this.#header = header;
     this.room = room;
     this.#described = this.#files.length;

@@ -188,7 +188,7 @@ export class Loading {
     if (!wasm.Pictures)
       throw new SluiceError('NOT_SUPPORTED', 'This engine takes no pictures: a full engine does.');
     const pictures = (wasm.pictures = new wasm.Pictures(binding));
-    const projector = new HeaderLoader(this.#io, projectorSource, kProjectorFiles);
+    const projector = new HeaderLoader(this.#io, projectorSource, kProjectorFiles, true);
     await projector.first(this.#platform, 0);
     await projector.read({ binding: pictures.header(), memory });
     if (!pictures.open({ ...imageTokens, kernels: engine.kernels })) throw errorOf(binding);

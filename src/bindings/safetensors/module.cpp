@@ -75,11 +75,12 @@ Bytes bytes_of(const Container& c) {
 }  // namespace
 
 // Begins reading a directory: by its address, or by the names of selected files, each of which ends
-// with a slash.
+// with a slash. `projector`: its vision projector, not the text model.
 SLUICE_EXPORT void source(const char* address, uint32_t n_address, const char* names,
-                          uint32_t n_names) {
+                          uint32_t n_names, bool projector) {
   sluice::open::Source from;
   from.address = text(address, n_address);
+  from.projector = projector;
   const std::string all = text(names, n_names);
   for (size_t at = 0, end; at < all.size(); at = end + 1) {
     end = all.find('/', at);
