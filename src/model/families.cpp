@@ -28,6 +28,7 @@ constexpr Family kFamilies[] = {
     {"stablelm", true, build_dense},
     {"starcoder2", true, build_dense},
     {"ernie4_5", false, build_llama},
+    {"cogvlm", true, build_llama},
     {"internlm2", false, build_llama},
     {"exaone", true, build_llama},
     {"seed_oss", true, build_llama},

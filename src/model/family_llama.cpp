@@ -1,7 +1,8 @@
 // Llama (https://arxiv.org/abs/2302.13971, 2307.09288, 2407.21783) and families that differ from it
 // by a constant or a condition: Mistral, Mixtral (experts, 2401.04088), SmolLM3 (no RoPE in every
 // fourth layer), Granite (four scales), Seed-OSS (another name for the FFN norm), InternLM2,
-// ERNIE 4.5, EXAONE, and LLaDA (2502.09992), which is bidirectional.
+// ERNIE 4.5, EXAONE, LLaDA (2502.09992), which is bidirectional, and CogVLM (2311.03079), whose
+// rows of pictures have matrices of their own.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -25,6 +26,7 @@ void build_llama(Builder& b) {
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, ffn_norm, Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
     b.ffn(layer, moe, hp.scales.residual);
+    if (hp.arch == "cogvlm") b.media_mats(layer);
   }
   b.head();
 }

@@ -31,6 +31,7 @@ struct Mat {
   int64_t row0 = 0, tensor_rows = 0, slice_rows = 0;
   int32_t layer = -1;
   bool expert = false;  // read only on demand: experts, the MTP head, offloaded layers
+  int32_t media = -1;   // mat in its place for the rows of pictures, read on demand; its share is 0
   bool plain = false;   // resident as it is in the file, so that rows can be gathered
   double share = 1;     // of its rows that a token multiplies; not of an expert's
 };

@@ -100,6 +100,22 @@ int32_t TensorBinder::mat(int64_t layer, const char* name, int64_t rows, int64_t
   return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
 }
 
+void TensorBinder::media_mats(int64_t layer) {
+  const size_t n = p.mats.size();
+  for (size_t i = 0; i < n; ++i) {
+    if (p.mats[i].layer != layer) continue;
+    std::string name = p.mats[i].name;  // blk.N.NAME.weight
+    name.erase(0, name.find('.', 4) + 1);
+    name.resize(name.rfind('.'));
+    if (name.starts_with("ffn_")) name.erase(0, 4);
+    const int32_t media = mat(layer, ("vis_" + name).c_str(), p.mats[i].rows, p.mats[i].cols);
+    if (media < 0) return;
+    p.mats[i].media = media;
+    p.mats[static_cast<size_t>(media)].expert = true;
+    p.mats[static_cast<size_t>(media)].share = 0;
+  }
+}
+
 int32_t TensorBinder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
                                int64_t first, int64_t rows) {
   const int32_t index = mat(layer, name, all_rows, cols);

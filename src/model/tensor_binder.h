@@ -21,6 +21,9 @@ class TensorBinder {
   [[nodiscard]] int64_t rows_of(int64_t layer, const char* name) const;
   // A matrix [rows][cols]. If it is `optional` and absent, -1.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
+  // Gives each matrix of a layer the one that takes its place for the rows of pictures: `vis_NAME`,
+  // of ffn_NAME too.
+  void media_mats(int64_t layer);
   // A small tensor. `suffix` may be ".bias" or ".scale" instead of ".weight".
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);

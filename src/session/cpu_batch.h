@@ -110,6 +110,11 @@ struct CpuBatch : ExecutionContext {
     if (place.col < 0) return {};
     return {row_at(place.buf, place.col + more, t), width(place.buf)};
   }
+  // The matrix that multiplies the batch's rows in a matmul by `mat`.
+  [[nodiscard]] int32_t mat_of(int32_t mat) const {
+    const int32_t media = program.mats[static_cast<size_t>(mat)].media;
+    return spec.media.rows != nullptr && media >= 0 ? media : mat;
+  }
   // The position of row t within its own input.
   [[nodiscard]] int32_t position_of(int32_t t) const {
     if (spec.ends.empty()) return first + t;

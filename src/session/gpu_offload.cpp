@@ -8,7 +8,7 @@ namespace sluice::session {
 
 Status Replanner::offload_layers(int32_t layers) {
   const auto mark = [this](int32_t n) {
-    for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < n;
+    for (model::Mat& m : program_.mats) m.expert = m.share == 0 || (m.layer >= 0 && m.layer < n);
     for (const model::Moe& moe : program_.moes) {
       for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
         for (const int32_t mat : *mats) program_.mats[static_cast<size_t>(mat)].expert = true;

@@ -30,7 +30,7 @@ TokenWork work_per_token(const model::Program& p) {
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i) || m.layer >= p.hp.n_layer) continue;
-    const double share = m.expert && static_cast<int32_t>(i) != p.head ? used : m.share;
+    const double share = (m.expert && static_cast<int32_t>(i) != p.head ? used : 1) * m.share;
     work.macs += share * static_cast<double>(m.rows * m.cols);
     work.bytes += share * static_cast<double>(m.rows * m.row_bytes);
   }

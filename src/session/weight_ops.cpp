@@ -105,13 +105,36 @@ bool op_embed(WeightBatch& cx, const Op& op) {
   return true;
 }
 
+// The matrices of pictures are outside of the streaming order: requests those of this operation,
+// and of some behind it.
+void demand_media(WeightBatch& cx) {
+  constexpr size_t kAhead = 64;  // units
+  residency::Residency& r = cx.weights.residency();
+  if (r.plan().streamed_bytes == 0 && r.pins_pending() == 0) return;
+  cx.demand.clear();
+  for (size_t i = cx.at; i < cx.program.ops.size() && cx.demand.size() < kAhead; ++i) {
+    const auto* product = cx.program.ops[i].get<model::MatmulOp>();
+    if (product == nullptr) continue;
+    for (const model::MatPart& part : product->parts()) {
+      const int32_t media = cx.program.mats[static_cast<size_t>(part.mat)].media;
+      if (media < 0) continue;
+      const int32_t item = cx.weights.item_of_mat(media);
+      for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
+        if (!r.plan().units[unit].pinned || !r.ready(unit)) cx.demand.push_back(unit);
+      }
+    }
+  }
+  r.set_demand(cx.demand);
+}
+
 bool op_matmul(WeightBatch& cx, const Op& op) {
   const auto& own = op.as<model::MatmulOp>();
   const float* x = cx.buffer(op.in) + op.in_col;
   const int64_t ld = cx.width(op.in);
   if (!cx.started) {
     bool q8 = false;
-    for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(cx, part.mat);
+    for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(cx, cx.mat_of(part.mat));
+    if (cx.mat_of(own.all[0].mat) != own.all[0].mat) demand_media(cx);
     if constexpr (model::kNextn) {
       if (cx.in_nextn()) demand_nextn(cx, cx.at, cx.demand);
     }
@@ -121,7 +144,7 @@ bool op_matmul(WeightBatch& cx, const Op& op) {
   cx.products.clear();
   for (const model::MatPart& part : own.parts()) {
     Product product;
-    product.mat = part.mat;
+    product.mat = cx.mat_of(part.mat);
     product.bias = part.bias;
     product.acts = {x, ld, cx.working.q8(), cx.rows};
     product.y = cx.buffer(op.out) + part.out_col;

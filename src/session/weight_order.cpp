@@ -79,6 +79,7 @@ class Ordering {
     s.plain = m.plain;
     out_.mat_item[static_cast<size_t>(index)] = static_cast<int32_t>(out_.specs.size());
     out_.specs.push_back(s);
+    mat(m.media);
   }
 
   WeightOrder& out_;

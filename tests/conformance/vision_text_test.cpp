@@ -20,8 +20,6 @@ using nlohmann::json;
 
 // The weights are F16 and the KV cache is f16; llama.cpp's own F16 error is up to 3e-5.
 constexpr double kLogitsNmse = 1e-5;
-// Text models without a family.
-const std::set<std::string> kNoFamily = {"cogvlm"};
 
 struct Turn {
   std::vector<int32_t> tokens;  // text; empty: a picture
@@ -83,7 +81,6 @@ Case read_case(const json& family, const json& entry) {
 std::vector<Case> cases(bool first_only = false) {
   std::vector<Case> out;
   for (const json& family : manifest()) {
-    if (kNoFamily.contains(family["name"].get<std::string>())) continue;
     for (const json& entry : family["cases"]) {
       if (has_sound(entry)) continue;
       out.push_back(read_case(family, entry));
