@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "../sanitized.h"
 #include "../vision_manifest.h"
