@@ -278,6 +278,13 @@ bool Model::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
   return sources_[file]->read(offset, out).ok();
 }
 
+// A hint costs more than it saves while the page cache has the bytes.
+void Model::will_need(uint32_t file, uint64_t offset, uint64_t bytes) {
+  const residency::FillQueue& queue = engine_->residency().queue();
+  if (queue.rate.load(std::memory_order_relaxed) > residency::kMemorySpeed) return;
+  sources_[file]->will_need(offset, bytes);
+}
+
 Model::Served Model::serve_one() {
   residency::FillQueue& queue = engine_->residency().requests().queue();
   uint32_t n = taken_.load();

@@ -119,6 +119,7 @@ class Model final : private session::RangeReader {
  private:
   Model() = default;
   [[nodiscard]] bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;
+  void will_need(uint32_t file, uint64_t offset, uint64_t bytes) override;
   [[nodiscard]] uint64_t decompress_ns() const override;
   void io_loop();
   enum class Served : uint8_t { kNothing, kOne, kFailed };

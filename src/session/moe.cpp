@@ -1,6 +1,7 @@
 // Mixture of experts (https://arxiv.org/abs/2401.04088): only the weights of chosen experts
-// (moe_router.h) are requested. Experts run in ascending order whatever the number of tokens, so
-// sums do not depend on batching.
+// (moe_router.h) are requested. Their outputs are added in ascending order of experts whatever the
+// number of tokens, so sums do not depend on batching. While few tokens are computed, experts run
+// in the order in which their weights are there: those in memory while the others are read.
 #include <algorithm>
 
 #include "session/moe_router.h"
@@ -13,6 +14,8 @@ using model::Buf;
 using model::Op;
 
 namespace {
+
+constexpr uint64_t kReadAhead = 32 << 20;  // missing bytes of experts that the reader knows of
 
 const model::Moe& mixture_of(const model::Program& p, const Op& op) {
   return p.moes[static_cast<size_t>(op.as<model::MoeOp>().moe)];
@@ -64,12 +67,23 @@ void scatter_tokens(CpuBatch& cx, const Op& op, const ExpertRun& run, const floa
   }
 }
 
+[[nodiscard]] bool adds_last(const WeightBatch& cx) {
+  return kReadyExpertsFirst && cx.adds_last;
+}
+
+// Where an expert's outputs go: behind the inputs of one expert, and behind the outputs of the
+// experts before it if they are added at the end.
+float* output_of(WeightBatch& cx, const Op& op, const ExpertRun& run) {
+  const int64_t row = adds_last(cx) ? int64_t{cx.rows} + run.first : cx.plan.batch.n_batch;
+  return cx.working.experts() + row * op.n;
+}
+
 // Phases of one expert: 0 gather, 1 gate and up, 2 activate, 3 down, 4 add to the output.
 bool run_expert(WeightBatch& cx, const Op& op, const ExpertRun& run) {
   const model::Moe& moe = mixture_of(cx.program, op);
   const int32_t n = op.n;
   float* in = cx.working.experts();
-  float* out = in + static_cast<int64_t>(cx.plan.batch.n_batch) * n;
+  float* out = output_of(cx, op, run);
   const size_t e = static_cast<size_t>(run.expert);
   const int64_t ld_gu = cx.width(Buf::kGateUp);
   float* gu = cx.buffer(Buf::kGateUp);
@@ -116,7 +130,7 @@ bool run_expert(WeightBatch& cx, const Op& op, const ExpertRun& run) {
     if (!run_products(cx)) return false;
     next_phase();
   }
-  scatter_tokens(cx, op, run, out);
+  if (!adds_last(cx)) scatter_tokens(cx, op, run, out);
   return true;
 }
 
@@ -133,22 +147,84 @@ void note_experts(WeightBatch& cx, const model::Moe& moe) {
   r.use_experts(cx.rows, cx.uses);
 }
 
-void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
-  residency::Residency& r = cx.weights.residency();
-  cx.demand.clear();
-  const auto units_of = [&](int32_t mat) {
-    const int32_t item = cx.weights.item_of_mat(mat);
-    for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u)
-      cx.demand.push_back(u);
-  };
-  for (int32_t i = first; i < cx.n_experts; ++i) {
-    const size_t e = static_cast<size_t>(cx.working.expert_runs()[i].expert);
-    if (!moe.gate.empty()) units_of(moe.gate[e]);
-    units_of(moe.up[e]);
-    units_of(moe.down[e]);
+template <typename Body>
+void for_units(WeightBatch& cx, const model::Moe& moe, int32_t expert, Body&& body) {
+  const residency::Residency& r = cx.weights.residency();
+  for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
+    if (mats->empty()) continue;
+    const int32_t item = cx.weights.item_of_mat((*mats)[static_cast<size_t>(expert)]);
+    for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u) body(u);
   }
-  r.set_demand(cx.demand);
+}
+
+// Requests what the experts from cx.expert on miss.
+void demand_rest(WeightBatch& cx, const model::Moe& moe) {
+  cx.demand.clear();
+  for (int32_t i = cx.expert; i < cx.n_experts; ++i) {
+    for_units(cx, moe, cx.working.expert_runs()[i].expert,
+              [&cx](uint32_t unit) { cx.demand.push_back(unit); });
+  }
+  cx.weights.residency().set_demand(cx.demand);
   cx.weights.poll();
+}
+
+uint64_t missing_bytes(WeightBatch& cx, const model::Moe& moe, int32_t expert) {
+  const residency::Residency& r = cx.weights.residency();
+  uint64_t bytes = 0;
+  for_units(cx, moe, expert, [&](uint32_t unit) {
+    if (!r.ready(unit)) bytes += r.plan().units[unit].bytes;
+  });
+  return bytes;
+}
+
+// Lets the reader begin with the experts that follow, while those before them are computed. The
+// requests of the stream buffer are too few for that.
+[[maybe_unused]] void announce_rest(WeightBatch& cx, const model::Moe& moe) {
+  RangeReader* reader = cx.weights.reader();
+  const residency::Residency& r = cx.weights.residency();
+  if (reader == nullptr || r.plan().experts.empty()) return;
+  uint64_t ahead = 0;
+  for (int32_t i = cx.expert; i < cx.n_experts && ahead < kReadAhead; ++i) {
+    const int32_t expert = cx.working.expert_runs()[i].expert;
+    ahead += missing_bytes(cx, moe, expert);
+    if (i < cx.announced) continue;
+    cx.announced = i + 1;
+    for_units(cx, moe, expert, [&](uint32_t unit) {
+      const residency::Unit& u = r.plan().units[unit];
+      if (!r.ready(unit)) reader->will_need(u.file, u.offset, u.bytes);
+    });
+  }
+}
+
+// Moves the first expert that is in memory to the front of those that are left. False: none is.
+bool choose_ready(WeightBatch& cx, const model::Moe& moe) {
+  ExpertRun* const runs = cx.working.expert_runs();
+  for (int32_t i = cx.expert; i < cx.n_experts; ++i) {
+    if (missing_bytes(cx, moe, runs[i].expert) > 0) continue;
+    if (i >= cx.announced) ++cx.announced;
+    std::rotate(runs + cx.expert, runs + i, runs + i + 1);
+    return true;
+  }
+  return false;
+}
+
+// Before the expert at cx.expert, or at the end.
+void begin_expert(WeightBatch& cx, const model::Moe& moe) {
+  cx.phase = 0;
+  cx.stream.restart();
+  if constexpr (kReadyExpertsFirst) {
+    if (cx.adds_last) static_cast<void>(choose_ready(cx, moe));
+  }
+  demand_rest(cx, moe);
+  if constexpr (kReadyExpertsFirst) announce_rest(cx, moe);
+}
+
+// The current expert waits for its first rows: another one may be in memory by now.
+[[maybe_unused]] bool change_expert(WeightBatch& cx, const model::Moe& moe) {
+  if (!cx.adds_last || cx.read_failed || cx.phase > 1 || !cx.stream.at_start()) return false;
+  if (!choose_ready(cx, moe)) return false;
+  begin_expert(cx, moe);
+  return true;
 }
 
 }  // namespace
@@ -164,14 +240,29 @@ bool op_moe(WeightBatch& cx, const Op& op) {
         std::fill_n(cx.buffer(op.out) + t * cx.width(op.out), op.n, 0.0f);
       }
     }
-    demand_from(cx, moe, 0);
+    if constexpr (kReadyExpertsFirst) {
+      cx.adds_last = !cx.weights.residency().plan().experts.empty() &&
+                     cx.rows * (1 + moe.n_used) <= 2 * cx.plan.batch.n_batch;
+      cx.announced = 0;
+    }
+    begin_expert(cx, moe);
     cx.started = true;
   }
-  for (; cx.expert < cx.n_experts; ++cx.expert) {
-    if (!run_expert(cx, op, cx.working.expert_runs()[cx.expert])) return false;
-    demand_from(cx, moe, cx.expert + 1);
-    cx.phase = 0;
-    cx.stream.restart();
+  while (cx.expert < cx.n_experts) {
+    if (run_expert(cx, op, cx.working.expert_runs()[cx.expert])) {
+      ++cx.expert;
+      begin_expert(cx, moe);
+      continue;
+    }
+    if constexpr (kReadyExpertsFirst) {
+      if (change_expert(cx, moe)) continue;
+    }
+    return false;
+  }
+  if (adds_last(cx)) {
+    ExpertRun all;
+    for (int32_t i = 0; i < cx.n_experts; ++i) all.count += cx.working.expert_runs()[i].count;
+    scatter_tokens(cx, op, all, output_of(cx, op, all));
   }
   return true;
 }

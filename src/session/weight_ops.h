@@ -11,6 +11,14 @@
 
 namespace sluice::session {
 
+// Whether experts in memory are computed while others are read. Not in wasm, to save bytes of the
+// binary.
+#if defined(__wasm__)
+inline constexpr bool kReadyExpertsFirst = false;
+#else
+inline constexpr bool kReadyExpertsFirst = true;
+#endif
+
 // A batch with what brings weights to its operations, and the progress of the current one.
 struct WeightBatch : CpuBatch {
   explicit WeightBatch(const ExecutionContext& context);
@@ -28,7 +36,9 @@ struct WeightBatch : CpuBatch {
   bool started = false;               // it has begun
   int32_t phase = 0;                  // of an expert
   int32_t n_experts = 0, expert = 0;  // experts with tokens, and the current one
-  bool read_failed = false;           // the batch's results are incomplete
+  bool adds_last = false;  // the experts' outputs are added when all are there, in ascending order
+  int32_t announced = 0;   // experts whose reads the reader knows of
+  bool read_failed = false;  // the batch's results are incomplete
 
   void enter_op(size_t op) {
     at = op;

@@ -41,6 +41,8 @@ class WeightStream {
     part_ = 0;
     unit_ = 0;
   }
+  // Whether nothing has run since restart().
+  [[nodiscard]] bool at_start() const { return part_ == 0 && unit_ == 0; }
   // Units that the rest of `products` still needs, except pinned ones that are ready.
   void units_to_come(std::span<const Product> products, std::vector<uint32_t>* out) const;
   // Runs the products from where the last call stopped. kReadFailed: a direct read failed; direct

@@ -1,57 +1,14 @@
 // Mixtures under budgets that hold a part of their experts: the same bits whichever experts are in
 // memory, and a prompt reads each expert once a batch.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "tests/conformance/fixtures_util.h"
-#include "tests/make-model/gguf_writer.h"
-#include "tests/make-model/made_vocabulary.h"
-#include "tests/make-model/model_plan.h"
-#include "tests/make-model/random_blocks.h"
+#include "tests/conformance/made_mixture_util.h"
 
 namespace sluice::test {
 namespace {
-
-// A file with 2 of 16 experts in each of four layers, most of its bytes.
-class MadeMixture {
- public:
-  MadeMixture() {
-    make_model::Shape shape;
-    for (const make_model::Shape& s : make_model::shapes()) {
-      if (s.name == "tiny") shape = s;
-    }
-    shape.n_ff = 128;
-    shape.n_expert = 16;
-    shape.n_expert_used = 2;
-    const make_model::FileType* type = nullptr;
-    for (const make_model::FileType& t : make_model::file_types()) {
-      if (t.name == "q4_0") type = &t;
-    }
-    make_model::GgufWriter writer;
-    make_model::add_hyperparameters(&writer, shape, *type);
-    make_model::add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, 1);
-    std::string data;
-    for (const make_model::PlannedTensor& t : make_model::plan_tensors(shape, *type, false)) {
-      const uint64_t offset = writer.add_tensor(t.name, t.type, t.ne, t.bytes);
-      data.resize(offset + t.bytes);
-      fill_blocks(t, 0, t.n_weights / make_model::block_type(t.type).block_size, 1,
-                  reinterpret_cast<uint8_t*>(&data[offset]));
-    }
-    data.resize(writer.data_bytes());
-    std::ofstream(path, std::ios::binary) << writer.header() << data;
-  }
-  ~MadeMixture() { std::filesystem::remove(path); }
-  MadeMixture(const MadeMixture&) = delete;
-  MadeMixture& operator=(const MadeMixture&) = delete;
-
-  const std::string path = (std::filesystem::temp_directory_path() /
-                            ("sluice-mixture-" + std::to_string(getpid()) + ".gguf"))
-                               .string();
-};
 
 // Experts used by the passes of a session, as (mixture, expert).
 struct Used {
@@ -67,12 +24,6 @@ struct Used {
   }
 };
 
-std::vector<int32_t> some_tokens() {
-  std::vector<int32_t> out;
-  for (int32_t i = 0; i < 96; ++i) out.push_back(1 + (i * i * 37 + i) % 280);
-  return out;
-}
-
 session::EngineOptions small_options() {
   session::EngineOptions out;
   out.n_ctx = 128;
@@ -82,7 +33,7 @@ session::EngineOptions small_options() {
 
 TEST(ExpertCacheModel, EveryBudgetGivesTheSameLogits) {
   const MadeMixture file;
-  const std::vector<int32_t> tokens = some_tokens();
+  const std::vector<int32_t> tokens = mixture_tokens();
   Opened whole = open_model(file.path, small_options());
   ASSERT_NE(whole.session, nullptr);
   const std::vector<float> expected = all_logits(whole, tokens, 1);
@@ -144,7 +95,7 @@ TEST_P(ExpertCacheTest, APromptReadsEachExpertOnceABatch) {
   static_cast<void>(logits_after(opened, {1}));
   const uint64_t before = engine.residency().counts().filled_bytes;
   used = {};
-  std::vector<int32_t> batch = some_tokens();
+  std::vector<int32_t> batch = mixture_tokens();
   batch.resize(33);
   static_cast<void>(logits_after(opened, batch));
   uint64_t once = 0, each = 0;
