@@ -24,7 +24,7 @@ struct ConvertOptions {
   std::optional<double> min_cosine;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false, force = false, quiet = false;
-  bool mmproj = false;
+  bool mmproj = false, expert_records = false;
 };
 
 class FileSink final : public convert::Sink {
@@ -206,6 +206,7 @@ Status read_options(const ConvertOptions& options, convert::Options* wanted) {
   }
   wanted->min_cosine = options.min_cosine;
   wanted->cluster_head = options.cluster_head;
+  wanted->expert_records = options.expert_records;
   wanted->cluster_embedding = options.cluster_embedding;
   wanted->threads = options.threads;
   return read_types(options, wanted);
@@ -251,6 +252,9 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   if (!packing.ok()) return packing.status();
   if (!qsf && !options.compress.empty()) {
     return error(Code::kInvalidArgument, "--compress needs a QSF file: OUT must end in .qsf");
+  }
+  if (!qsf && options.expert_records) {
+    return error(Code::kInvalidArgument, "--expert-records needs a QSF file: OUT must end in .qsf");
   }
   convert::Options wanted;
   SLUICE_RETURN_IF_ERROR(read_options(options, &wanted));
@@ -371,6 +375,10 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--compress", options->compress,
                   "QSF: compression of the layers: none (default), lz4, lz4hc, zstd or auto (zstd "
                   "for layers that are mostly bf16, else none)");
+  sub->add_flag(
+      "--expert-records", options->expert_records,
+      "QSF: store each expert of a mixture in one place, with a checksum; native programs "
+      "read such files, browsers do not (default: off)");
   sub->add_option("--perplexity", options->perplexity,
                   "text file, or - for standard input; report the model's perplexity on it before "
                   "and after (default: none)");

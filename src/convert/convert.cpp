@@ -90,7 +90,7 @@ Status Output::pad_to(uint64_t offset) {
 Status check_size(const Source& model, const Options& options, std::optional<Packing> qsf,
                   bool reads) {
   const std::unique_ptr<Layout> layout =
-      qsf.has_value() ? make_qsf_layout(*qsf) : make_gguf_layout();
+      qsf.has_value() ? make_qsf_layout(*qsf, options.expert_records) : make_gguf_layout();
   const Result<Plan> plan = begin_plan(model, options, *layout);
   if (!plan.ok()) return plan.status();
   const Sizer sizer = sizer_for(model, options, *layout, *plan);
@@ -107,7 +107,7 @@ Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink) 
 }
 
 Result<Report> to_qsf(const Source& model, const Options& options, Packing packing, Sink* sink) {
-  const std::unique_ptr<Layout> layout = make_qsf_layout(packing);
+  const std::unique_ptr<Layout> layout = make_qsf_layout(packing, options.expert_records);
   return write_model(model, options, layout.get(), sink);
 }
 

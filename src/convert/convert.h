@@ -60,6 +60,8 @@ struct Options {
   // QSF only: the type for the embedding's rows minus their cluster centres
   // (gguf/embedding_clusters.h). Empty: the embedding is stored directly.
   std::string cluster_embedding;
+  // QSF only: experts of a mixture side by side, each with a checksum (QSF version 2).
+  bool expert_records = false;
   // Called now and then with bytes of the output.
   std::function<void(uint64_t done, uint64_t total)> on_progress;
 

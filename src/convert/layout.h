@@ -56,6 +56,6 @@ class Layout {
 };
 
 [[nodiscard]] std::unique_ptr<Layout> make_gguf_layout();
-[[nodiscard]] std::unique_ptr<Layout> make_qsf_layout(Packing packing);
+[[nodiscard]] std::unique_ptr<Layout> make_qsf_layout(Packing packing, bool expert_records);
 
 }  // namespace sluice::convert

@@ -47,10 +47,12 @@ Activation activation_of(const Header& h, std::string_view arch) {
 }
 
 // The code of the type that all matrices have whose names begin with `prefix`, or of several types.
-uint8_t type_of_all(const Header& h, std::string_view prefix) {
+// `experts`: those that are stored by expert, too.
+uint8_t type_of_all(const Header& h, std::string_view prefix, bool experts) {
   const Tensor* first = nullptr;
   for (const Tensor& t : h.tensors) {
     if (t.n_dims < 2 || !t.name.starts_with(prefix)) continue;
+    if (!experts && has_experts(t.name)) continue;
     if (first == nullptr) first = &t;
     if (t.type != first->type) return kMixedTypes;
   }
@@ -60,7 +62,7 @@ uint8_t type_of_all(const Header& h, std::string_view prefix) {
 // The header's quantization: one of QSF's own types, if all layers' matrices have it. Its codes
 // there are those of the types.
 uint8_t quantization_of(const Header& h) {
-  const uint8_t code = type_of_all(h, "blk.");
+  const uint8_t code = type_of_all(h, "blk.", true);
   return code < kGgmlTypes ? code : kMixedTypes;
 }
 
@@ -75,7 +77,7 @@ uint64_t QsfHeaderWriter::metadata_offset() const {
 }
 
 uint64_t QsfHeaderWriter::bytes() const {
-  return metadata_offset() + metadata({}, 0).all().size();
+  return metadata_offset() + metadata({}, {}, 0).all().size();
 }
 
 Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
@@ -86,7 +88,7 @@ Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
     out.put(s.offset);
     out.put(static_cast<uint32_t>(s.stored));
     out.put(static_cast<uint32_t>(s.bytes));
-    out.put(type_of_all(header_, s.key));
+    out.put(type_of_all(header_, s.key, group_bytes_ == 0));
     out.put(s.compression);
     out.put(static_cast<uint16_t>(s.tensors));
     out.put(s.crc);
@@ -99,7 +101,8 @@ Bytes QsfHeaderWriter::index(std::span<const QsfSection> sections) const {
   return out;
 }
 
-Bytes QsfHeaderWriter::metadata(std::span<const QsfSection> sections, uint32_t sum_before) const {
+Bytes QsfHeaderWriter::metadata(std::span<const QsfSection> sections,
+                                std::span<const ExpertGroup> groups, uint32_t sum_before) const {
   Bytes out;
   out.put<uint64_t>(header_.metadata.size());
   out.put_text(gguf::metadata_bytes(header_));
@@ -111,6 +114,17 @@ Bytes QsfHeaderWriter::metadata(std::span<const QsfSection> sections, uint32_t s
     out.put(static_cast<uint32_t>(t.type));
     out.put(t.offset);
   }
+  const uint64_t end = out.all().size() + group_bytes_;
+  for (const ExpertGroup& group : groups) {
+    out.put(group.offset);
+    out.put(static_cast<uint32_t>(group.record));
+    out.put(static_cast<uint32_t>(group.crcs.size()));
+    out.put(static_cast<uint32_t>(group.slices.size()));
+    out.put(static_cast<uint32_t>(std::max(header_.alignment, qsf::kTensorAlignment)));
+    for (const uint64_t slice : group.slices) out.put(static_cast<uint32_t>(slice));
+    for (const uint32_t crc : group.crcs) out.put(crc);
+  }
+  out.pad_to(end);
   uint32_t listed = 0;
   for (const QsfSection& s : sections) {
     if (s.layer) continue;
@@ -151,7 +165,7 @@ Bytes QsfHeaderWriter::head(std::span<const QsfSection> sections, uint64_t file_
   const bool alibi = h.find(arch + ".attention.max_alibi_bias") != nullptr;
   Bytes out;
   out.put(qsf::kMagic);
-  out.put<uint32_t>(1);
+  out.put<uint32_t>(group_bytes_ == 0 ? 1 : 2);  // version
   out.put(static_cast<uint32_t>(qsf::kHeaderBytes));
   for (const uint32_t field : {code, n_layers_, hidden, heads, number(".attention.head_count_kv"),
                                table != nullptr ? static_cast<uint32_t>(table->ne[1]) : 0,
@@ -176,10 +190,16 @@ Bytes QsfHeaderWriter::head(std::span<const QsfSection> sections, uint64_t file_
 }
 
 std::vector<uint8_t> QsfHeaderWriter::write(std::span<const QsfSection> sections,
+                                            std::span<const ExpertGroup> groups,
                                             uint64_t file_bytes) const {
   Bytes tail;
   tail.put(metadata_offset());
-  tail.put(static_cast<uint32_t>(metadata({}, 0).all().size()));
+  tail.put(static_cast<uint32_t>(metadata({}, {}, 0).all().size()));
+  if (group_bytes_ > 0) {
+    const uint64_t behind = n_others_ * qsf::kSectionBytes + qsf::kTrailerBytes;
+    tail.put(bytes() - behind - group_bytes_);
+    tail.put(static_cast<uint32_t>(group_bytes_));
+  }
   tail.pad_to(qsf::kHeaderBytes - 100);
   const std::vector<uint8_t> entries = index(sections).all();
   const uint32_t sum = qsf::crc32(entries, qsf::crc32(tail.all()));
@@ -187,7 +207,7 @@ std::vector<uint8_t> QsfHeaderWriter::write(std::span<const QsfSection> sections
   all.insert(all.end(), tail.all().begin(), tail.all().end());
   all.insert(all.end(), entries.begin(), entries.end());
   all.resize(static_cast<size_t>(metadata_offset()));
-  const Bytes keys = metadata(sections, sum);
+  const Bytes keys = metadata(sections, groups, sum);
   all.insert(all.end(), keys.all().begin(), keys.all().end());
   return all;
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/expert_records.h"
 #include "gguf/gguf.h"
 #include "qsf/qsf.h"
 
@@ -43,23 +44,28 @@ struct QsfSection {      // a layer, or another section
 
 class QsfHeaderWriter {
  public:
-  // For a file with `n_layers` layers and `n_others` other sections.
-  QsfHeaderWriter(const gguf::Header& header, uint32_t n_layers, uint32_t n_others)
-      : header_(header), n_layers_(n_layers), n_others_(n_others) {}
+  // For a file with `n_layers` layers, `n_others` other sections, and a table of experts of
+  // `group_bytes` bytes; 0: none.
+  QsfHeaderWriter(const gguf::Header& header, uint32_t n_layers, uint32_t n_others,
+                  uint64_t group_bytes)
+      : header_(header), n_layers_(n_layers), n_others_(n_others), group_bytes_(group_bytes) {}
 
   [[nodiscard]] uint64_t bytes() const;
   // The front of a file of `file_bytes` bytes in total. The header's tensors must have offsets.
   [[nodiscard]] std::vector<uint8_t> write(std::span<const QsfSection> sections,
+                                           std::span<const ExpertGroup> groups,
                                            uint64_t file_bytes) const;
 
  private:
   [[nodiscard]] Bytes head(std::span<const QsfSection> sections, uint64_t file_bytes) const;
   [[nodiscard]] Bytes index(std::span<const QsfSection> sections) const;
-  [[nodiscard]] Bytes metadata(std::span<const QsfSection> sections, uint32_t sum_before) const;
+  [[nodiscard]] Bytes metadata(std::span<const QsfSection> sections,
+                               std::span<const ExpertGroup> groups, uint32_t sum_before) const;
   [[nodiscard]] uint64_t metadata_offset() const;
 
   const gguf::Header& header_;
   uint32_t n_layers_, n_others_;
+  uint64_t group_bytes_;
 };
 
 }  // namespace sluice::convert

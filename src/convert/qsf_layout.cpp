@@ -1,11 +1,12 @@
-// Writes QSF: the embedding, each layer, tensors that the format has no section for (such as the
-// exact final norm), the final section, and then the front, whose space was left free because sizes
-// and checksums are known last. The same steps compute a file's size, counting bytes instead of
-// writing.
+// Writes QSF: the embedding, each layer, experts side by side if asked for, tensors that the format
+// has no section for (such as the exact final norm), the final section, and then the front, whose
+// space was left free because sizes and checksums are known last. The same steps compute a file's
+// size, counting bytes instead of writing.
 #include <algorithm>
 #include <optional>
 
 #include "base/round_up.h"
+#include "convert/expert_records.h"
 #include "convert/layout.h"
 #include "convert/qsf_header.h"
 #include "kernels/reference/reference.h"
@@ -22,7 +23,7 @@ using qsf::Compression;
 
 constexpr uint64_t kLayerAlignment = 4096;
 
-enum Part : int32_t { kEmbedding, kLayer, kElse, kHead };
+enum Part : int32_t { kEmbedding, kLayer, kRecords, kElse, kHead };
 
 // "blk.7." of "blk.7.attn_q.weight"; empty for a tensor outside the layers.
 std::string_view layer_key(std::string_view name) {
@@ -48,10 +49,12 @@ Bytes tensor_header(const Tensor& t) {
 
 class QsfLayout final : public Layout {
  public:
-  explicit QsfLayout(Packing packing) : packing_(packing) {}
+  QsfLayout(Packing packing, bool expert_records)
+      : packing_(packing), expert_records_(expert_records) {}
 
   [[nodiscard]] int32_t place(std::string_view tensor) const override {
     if (tensor == "token_embd.weight") return kEmbedding;
+    if (in_records(tensor)) return kRecords;
     if (!layer_key(tensor).empty()) return kLayer;
     return tensor == "output.weight" ? kHead : kElse;
   }
@@ -69,11 +72,15 @@ class QsfLayout final : public Layout {
  private:
   struct Counts {
     uint32_t layers = 0, others = 1;  // the final section always exists
+    uint64_t group_bytes = 0;         // of the table of experts
   };
   [[nodiscard]] Counts counts_of(const Header& header) const;
   [[nodiscard]] QsfHeaderWriter front_of(const Header& header) const {
     const Counts n = counts_of(header);
-    return {header, n.layers, n.others};
+    return {header, n.layers, n.others, n.group_bytes};
+  }
+  [[nodiscard]] bool in_records(std::string_view tensor) const {
+    return expert_records_ && has_experts(tensor) && !layer_key(tensor).empty();
   }
   [[nodiscard]] Status open(size_t i);
   [[nodiscard]] Status close();
@@ -95,10 +102,12 @@ class QsfLayout final : public Layout {
   }
 
   Packing packing_;
+  bool expert_records_;
   bool counts_alone_ = false;  // count bytes, write nothing
   Header* header_ = nullptr;
   Output* output_ = nullptr;
   std::optional<QsfHeaderWriter> front_;
+  std::optional<ExpertRecords> records_;
   std::vector<QsfSection> sections_;
   bool opened_ = false, final_written_ = false;
   std::optional<qsf::Packer> packer_;
@@ -114,8 +123,9 @@ uint64_t QsfLayout::memory(const Header& source) const {
   uint64_t most = 0, layer = 0, norms = 0;
   std::string_view key;
   for (const Tensor& t : source.tensors) {
+    if (in_records(t.name)) norms += 8 * t.ne[2];  // checksums
     if (t.name.starts_with("output_norm.")) norms += 8 * t.rows() * t.cols();
-    if (layer_key(t.name).empty()) continue;
+    if (layer_key(t.name).empty() || in_records(t.name)) continue;
     if (layer_key(t.name) != key) layer = 0;
     key = layer_key(t.name);
     layer += 4 * t.rows() * t.cols() + 256;  // as f32, the largest type it can have
@@ -132,10 +142,15 @@ uint64_t QsfLayout::memory(const Header& source) const {
 
 QsfLayout::Counts QsfLayout::counts_of(const Header& header) const {
   Counts n;
-  std::string_view key;
+  std::string_view key, of_experts;
   bool others[2] = {};
   for (const Tensor& t : header.tensors) {
     const std::string_view k = layer_key(t.name);
+    if (in_records(t.name)) {
+      n.group_bytes += k == of_experts ? sizeof(uint32_t) : ExpertRecords::entry_bytes(1, t.ne[2]);
+      of_experts = k;
+      continue;
+    }
     if (!k.empty() && k != key) ++n.layers;
     if (!k.empty()) key = k;
     if (k.empty() && place(t.name) != kHead) others[place(t.name) == kEmbedding] = true;
@@ -152,6 +167,7 @@ Status QsfLayout::begin(Header* header, Output* output) {
                  qsf::kMaxLayers);
   }
   front_.emplace(front_of(*header));
+  records_.emplace(header, output);
   uint64_t weights = 0;
   for (const Tensor& t : header->tensors) weights += t.bytes;
   const uint64_t front = front_->bytes();
@@ -163,16 +179,17 @@ Status QsfLayout::begin(Header* header, Output* output) {
 Result<uint64_t> QsfLayout::file_bytes(Header* header, uint64_t front) const {
   Output output;
   output.count(front);
-  QsfLayout counter(packing_);
+  QsfLayout counter(packing_, expert_records_);
   counter.counts_alone_ = true;
   counter.header_ = header;
   counter.output_ = &output;
+  counter.records_.emplace(header, &output);
   for (size_t i = 0; i < header->tensors.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(counter.start(i));
     const Tensor& t = header->tensors[i];
     if (t.name.starts_with("output_norm.")) {  // stored twice
       SLUICE_RETURN_IF_ERROR(counter.write(std::vector<uint8_t>(t.bytes)));
-    } else {
+    } else if (!in_records(t.name)) {  // whose bytes are counted by their records
       counter.advance(t.bytes);
     }
   }
@@ -186,6 +203,10 @@ Status QsfLayout::start(size_t i) {
   Tensor& t = header_->tensors[i];
   now_ = &t;
   const std::string_view key = layer_key(t.name);
+  if (in_records(t.name)) {
+    SLUICE_RETURN_IF_ERROR(close());
+    return records_->start(i, key);
+  }
   const bool same = opened_ && sections_.back().layer == !key.empty() &&
                     sections_.back().key == key && place(t.name) != kHead &&
                     place(header_->tensors[i - 1].name) == place(t.name);
@@ -309,6 +330,7 @@ Compression QsfLayout::compression_of(size_t first) const {
 // --- bytes of the open section
 
 Status QsfLayout::write(std::span<const uint8_t> bytes) {
+  if (in_records(now_->name)) return records_->write(bytes);
   if (now_->name == "output_norm.weight") {
     norm_.insert(norm_.end(), bytes.begin(), bytes.end());
     norm_type_ = now_->type;
@@ -377,13 +399,14 @@ Status QsfLayout::close_all() {
 
 Status QsfLayout::finish() {
   SLUICE_RETURN_IF_ERROR(close_all());
-  return output_->patch(0, front_->write(sections_, output_->done()));
+  records_->finish();
+  return output_->patch(0, front_->write(sections_, records_->groups(), output_->done()));
 }
 
 }  // namespace
 
-std::unique_ptr<Layout> make_qsf_layout(Packing packing) {
-  return std::make_unique<QsfLayout>(packing);
+std::unique_ptr<Layout> make_qsf_layout(Packing packing, bool expert_records) {
+  return std::make_unique<QsfLayout>(packing, expert_records);
 }
 
 }  // namespace sluice::convert

@@ -283,6 +283,7 @@ bool is_foreign_qsf(io::ByteSource& file) {
       !read_front(file, head, &front).ok()) {
     return false;
   }
+  if (field<uint32_t>(head, 4) != 1) return false;
   if (front.metadata_bytes == 0) return true;
   std::array<uint8_t, 4> magic{};
   const uint64_t end = front.metadata + front.metadata_bytes;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "io/address.h"
+#include "native/expert_source.h"
 #include "native/foreign_qsf.h"
 #include "native/hugging_face.h"
 #include "native/qsf_source.h"
@@ -13,6 +14,7 @@
 #include "platform/file.h"
 #include "platform/threads.h"
 #include "pytorch/torch_source.h"
+#include "qsf/index.h"
 
 namespace sluice::native {
 namespace {
@@ -121,6 +123,27 @@ Result<ModelHeader> read_foreign(ModelHeader out, const io::OpenOptions& options
   return out;
 }
 
+// Makes the source of a QSF file verify and unpack layers, and gather experts.
+Status unpack_qsf(ModelHeader* out) {
+  io::ByteSource& file = *out->sources[0];
+  std::vector<qsf::Run>& runs = out->opener->qsf_runs();
+  Result<qsf::Experts> experts = read_experts(file, out->header);
+  if (!experts.ok()) return experts.status();
+  runs.insert(runs.end(), experts->records.begin(), experts->records.end());
+  SLUICE_RETURN_IF_ERROR(qsf::check_places(runs, file.size()));
+  Result<std::unique_ptr<QsfSource>> unpacked =
+      QsfSource::open(std::move(out->sources[0]), std::move(runs));
+  if (!unpacked.ok()) return unpacked.status();
+  out->held = (*unpacked)->memory();
+  out->sources[0] = std::move(*unpacked);
+  if (experts->tensors.empty()) return {};
+  auto gathered =
+      std::make_unique<ExpertSource>(std::move(out->sources[0]), std::move(experts->tensors));
+  out->held += gathered->memory();
+  out->sources[0] = std::move(gathered);
+  return {};
+}
+
 Result<ModelHeader> read_header(open::Source from, const pytorch::OpenFile& open_file,
                                 const io::OpenOptions& options) {
   ModelHeader out;
@@ -137,13 +160,7 @@ Result<ModelHeader> read_header(open::Source from, const pytorch::OpenFile& open
     SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
   }
   out.header = std::move(out.opener->header());
-  if (std::vector<qsf::Run>& runs = out.opener->qsf_runs(); !runs.empty()) {
-    Result<std::unique_ptr<QsfSource>> unpacked =
-        QsfSource::open(std::move(out.sources[0]), std::move(runs));
-    if (!unpacked.ok()) return unpacked.status();
-    out.held = (*unpacked)->memory();
-    out.sources[0] = std::move(*unpacked);
-  }
+  if (!out.opener->qsf_runs().empty()) SLUICE_RETURN_IF_ERROR(unpack_qsf(&out));
   const std::span<const uint8_t> made = out.opener->synthesized_file();
   if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
   SLUICE_RETURN_IF_ERROR(add_derived(&out));

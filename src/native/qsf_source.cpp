@@ -210,7 +210,9 @@ void QsfSource::settle(size_t i) {
     failure =
         error(Code::kCorrupt,
               "%s of the model is damaged: its checksum was wrong twice; download the file again",
-              run.layer ? "a layer" : "a section");
+              run.layer    ? "a layer"
+              : run.expert ? "an expert"
+                           : "a section");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   c.failure = failure;

@@ -22,8 +22,10 @@ Status bad(const char* what) {
 }  // namespace
 
 Status read_front(Bytes in, uint64_t file_size, Front* out) {
-  if (const auto version = field<uint32_t>(in, 4); version != 1) {
-    return error(Code::kUnsupportedVersion, "QSF version %u is not supported, only 1 is", version);
+  if (const auto version = field<uint32_t>(in, 4); version - 1 >= kNewestVersion) {
+    return error(Code::kUnsupportedVersion,
+                 "QSF version %u is not supported, the newest supported one is %u", version,
+                 kNewestVersion);
   }
   if (crc32(in.first(96)) != field<uint32_t>(in, 96)) {
     return error(Code::kCorrupt,
@@ -135,7 +137,10 @@ Status check_tensors(const gguf::Header& header, const std::vector<Run>& runs) {
           check_layer(run, sorted.data() + first, next - first, header.alignment));
     }
   }
-  return next == sorted.size() ? Status() : bad("a tensor lies beyond all layers and sections");
+  const bool experts =
+      kNewestVersion > 1 && next < sorted.size() && sorted[next]->offset >= kExperts;
+  return next == sorted.size() || experts ? Status()
+                                          : bad("a tensor lies beyond all layers and sections");
 }
 
 Status read_metadata(std::span<uint8_t> prefix, const Front& front, uint32_t tensors,

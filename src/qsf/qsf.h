@@ -1,4 +1,4 @@
-// The QSF container, version 1. Each layer of the model is a contiguous run of bytes with a
+// The QSF container, versions 1 and 2. Each layer of the model is a contiguous run of bytes with a
 // checksum, and may be compressed. This module parses the start of a file and describes the model
 // as a gguf::Header, so the rest of the engine sees no difference. It does no I/O. Every count,
 // length and offset is checked before it is used.
@@ -15,6 +15,9 @@
 //   layers (embedding, final, and all other tensors);
 //   tensors u32, sections u32, CRC-32 u32 of header bytes 100 to 127, index and metadata section up
 //   to this field, "QSFT".
+//
+// In version 2, expert tensors of mixtures are in no layer but in records (experts.h), at virtual
+// addresses from kExperts on.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +49,13 @@ inline constexpr uint64_t kSmallFrame = 1 << 20;  // unpacked bytes of frames wi
 inline constexpr uint64_t kUnpacked = 1ull << 48;
 inline constexpr int kUnpackedBits = 32;  // address bits of one layer
 
+inline constexpr uint64_t kExperts = 1ull << 52;
+#if defined(__wasm__)
+inline constexpr uint32_t kNewestVersion = 1;
+#else
+inline constexpr uint32_t kNewestVersion = 2;
+#endif
+
 enum class Compression : uint8_t { kNone = 0, kLz4 = 1, kLz4Hc = 2, kZstd = 3 };
 
 // Bytes of the file that one checksum covers.
@@ -61,6 +71,7 @@ struct Run {
   uint16_t tensors = 0;  // in the layer
   Compression compression = Compression::kNone;
   bool layer = false;
+  bool expert = false;
 };
 
 [[nodiscard]] bool is_qsf(gguf::Bytes prefix);

@@ -20,6 +20,7 @@ KINDS = [
     "attn_output.bias",
 ]
 UNPACKED = 1 << 48
+EXPERTS = 1 << 52
 # Code of a type: (values per block, bytes per block). From 32 on it is ggml's type plus 32.
 SIZES = {1: (64, 20), 2: (64, 28), 3: (64, 36), 4: (64, 18), 32: (1, 4), 33: (1, 2), 62: (1, 2), 40: (32, 34)}
 
@@ -178,7 +179,10 @@ def read_header(data):
     header["quantization"], header["activation"], header["norm"], header["positions"] = take("4B", data, 48)
     header["index"], header["embedding"], header["final"] = take("3Q", data, 56)
     header["metadata"], header["metadata_bytes"] = take("QI", data, 100)
-    expect(data[:4] == b"QSF1" and take("2I", data, 4) == (1, 128), "magic, version or header size")
+    header["version"], size = take("2I", data, 4)
+    expect(data[:4] == b"QSF1" and header["version"] in (1, 2) and size == 128, "magic, version or header size")
+    header["experts"], header["experts_bytes"], zero = take("QII", data, 112)
+    expect(zero == 0 and (header["experts"] > 0) == (header["version"] == 2), "bytes 112 to 127 of the header")
     expect(take("I", data, 92) == len(data) & 0xFFFFFFFF, "file size")
     expect(take("I", data, 96) == zlib.crc32(data[:96]), "CRC-32 of the header")
     return header
@@ -223,6 +227,43 @@ def read_sections(data, header):
     return tensors, norm
 
 
+def read_experts(data, table, header, infos, alignment):
+    """The tensors of experts, gathered from their records."""
+    tensors, at, records, group, unit = {}, 0, 0, -1, max(64, alignment)
+    while at < len(table):
+        group += 1
+        offset, size, experts, count, aligned = take("QIIII", table, at)
+        sizes = struct.unpack_from(f"<{count}I", table, at + 24)
+        crcs = struct.unpack_from(f"<{experts}I", table, at + 24 + 4 * count)
+        at += 24 + 4 * (count + experts)
+        expect(aligned == unit, "the alignment of experts")
+        start = EXPERTS + (group << 40)
+        inside = sorted((i[2], n) for n, i in infos.items() if start <= i[2] < start + (1 << 40))
+        address, place, slices = start, 0, []
+        for found, name in inside:
+            kind, shape, _ = infos[name]
+            expect(name.endswith("_exps.weight"), f"{name} is in records")
+            rows = shape[1] * shape[2]
+            expect(shape[2] == experts, f"the number of experts of {name}")
+            n = bytes_of((kind + 32) & 255, rows, shape[0])
+            address, place = up(address, unit), up(place, unit)
+            expect(found == address, f"the address of {name}")
+            slices.append((name, (kind + 32) & 255, rows, shape[0], place, n // experts))
+            address += n
+            place += n // experts
+        expect(place == size and tuple(s[5] for s in slices) == sizes, f"the records of layer {group}")
+        places = [offset + e * up(size, 4096) for e in range(experts)]
+        expect(offset % 4096 == 0, f"the records of layer {group} are not aligned")
+        for place, crc in zip(places, crcs):
+            expect(zlib.crc32(data[place : place + size]) == crc, "CRC-32 of an expert")
+            records += 1
+        for name, code, rows, cols, inner, n in slices:
+            raw = b"".join(data[place + inner : place + inner + n] for place in places)
+            tensors[name] = (code, rows, cols, raw, infos[name][2])
+    header["records"], header["layers_of_records"] = records, group + 1
+    return tensors
+
+
 def read(path):
     with open(path, "rb") as file:
         data = file.read()
@@ -235,6 +276,9 @@ def read(path):
     expect(zlib.crc32(data[100:128] + index + section[:-8]) == crc, "CRC-32 of the metadata")
     at, alignment = skip_keys(section, 8, take("Q", section, 0))
     infos, at = tensor_infos(section, at, n_tensors)
+    table = section[at : at + header["experts_bytes"]]
+    expect(not table or start + at == header["experts"], "the offset of the table of experts")
+    at += len(table)
     expect(at + 24 * n_sections + 16 == size, "the metadata section's size")
     for i in range(n_sections):
         offset, length, crc, _ = take("QQII", section, at + 24 * i)
@@ -242,6 +286,7 @@ def read(path):
     tensors, norm = read_sections(data, header)
     for layer in range(header["layers"]):
         tensors.update(read_layer(data, header, layer, alignment))
+    tensors.update(read_experts(data, table, header, infos, alignment))
     for name, (kind, shape, offset) in infos.items():
         code = (kind + 32) & 255
         if name not in tensors:  # outside layers and sections

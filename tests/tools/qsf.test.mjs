@@ -84,6 +84,45 @@ for (const [name, type, compression, bytes] of cases) {
   );
 }
 
+test('experts are in records of their own, one checksum each', options, () => {
+  const mixture = inRoot('tests', 'data', 'families', 'qwen3moe.gguf');
+  const file = at('experts.qsf');
+  const convert = (...args) => sluice('convert', mixture, ...args, '--force', '--quiet');
+  for (const type of ['f16', 'q8_0']) {
+    convert(file, '--type', type, '--pure', '--expert-records');
+    sluice('convert', file, at('wanted.gguf'), '--type', 'f32', '--force', '--quiet');
+    const { header, tensors } = JSON.parse(reader('list', file));
+    const wanted = JSON.parse(reader('list', at('wanted.gguf'))).tensors;
+    assert.equal(header.version, 2);
+    assert.ok(header.layers_of_records > 0 && header.records >= 4 * header.layers_of_records);
+    const hashes = (of) =>
+      Object.fromEntries(Object.entries(of).map(([name, t]) => [name, [t.shape, t.hash]]));
+    assert.deepEqual(hashes(tensors), hashes(wanted));
+  }
+  // The same without records, and the same logits.
+  convert(file, '--expert-records', '--compress', 'lz4');
+  convert(at('plain.qsf'));
+  assert.deepEqual(logits(file), logits(at('plain.qsf')));
+  assert.deepEqual(logits(file, '--memory-budget', '1M'), logits(at('plain.qsf')));
+  const damaged = readFileSync(file);
+  const table = Number(damaged.readBigUInt64LE(112));
+  damaged[Number(damaged.readBigUInt64LE(table)) + 100] ^= 1;
+  writeFileSync(at('damaged.qsf'), damaged);
+  const why = refused('logits', at('damaged.qsf'), ...tokens, '--out', at('x'));
+  assert.match(why, /an expert of the model is damaged/);
+  assert.match(
+    start('python3', [inRoot('tests', 'reference', 'qsf.py'), 'list', at('damaged.qsf')]).stderr,
+    /CRC-32 of an expert/,
+  );
+  damaged.writeUInt32LE(3, 4);
+  writeFileSync(at('damaged.qsf'), damaged);
+  assert.match(refused('info', at('damaged.qsf')), /QSF version 3 is not supported/);
+  assert.match(
+    refused('convert', mixture, at('x.gguf'), '--expert-records', '--force'),
+    /--expert-records needs a QSF file/,
+  );
+});
+
 for (const type of ['f16', 'qsf3']) {
   test(`${type}: a file of another program opens`, options, () => {
     const [ours, theirs] = [at('ours.qsf'), at('theirs.qsf')];

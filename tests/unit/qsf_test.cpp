@@ -207,7 +207,8 @@ Status opening(Bytes file, size_t at, uint8_t value) {
 
 TEST(QsfFile, ErrorsNameFalseFields) {
   const Bytes file = qsf_file(gguf_file(2), Packing::kNone);
-  EXPECT_EQ(opening(file, 4, 2).code(), Code::kUnsupportedVersion);
+  EXPECT_EQ(opening(file, 4, 3).code(), Code::kUnsupportedVersion);
+  EXPECT_EQ(opening(file, 4, 2).code(), Code::kBadHeader);  // without a table of experts
   EXPECT_EQ(opening(file, 0, 'X').code(), Code::kNotGguf);
   EXPECT_EQ(opening(file, 8, 64).code(), Code::kBadHeader);
   EXPECT_EQ(opening(file, 17, 0xff).code(), Code::kBadHeader);  // layers

@@ -1,0 +1,105 @@
+// QSF files with experts side by side give bit-identical logits to their GGUF source, under every
+// budget and through random changes of it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "convert/convert.h"
+#include "file_sink_util.h"
+#include "tests/conformance/fixtures_util.h"
+#include "tests/conformance/made_mixture_util.h"
+
+namespace sluice::test {
+namespace {
+
+session::EngineOptions records_options(uint64_t budget) {
+  session::EngineOptions out;
+  out.n_ctx = 128;
+  out.n_threads = 2;
+  out.logits_rows = out.n_batch = 8;
+  out.memory_budget = budget;
+  return out;
+}
+
+// A QSF file of a model, deleted at the end.
+class RecordsFile {
+ public:
+  explicit RecordsFile(const std::string& model) {
+    Result<native::ModelHeader> from = native::read_header(model, {});
+    EXPECT_TRUE(from.ok()) << from.status().message();
+    const Result<convert::Source> source = convert::Source::create(from->header, from->sources);
+    EXPECT_TRUE(source.ok());
+    FileSink file(path);
+    convert::Options options;
+    options.expert_records = true;
+    const auto made = convert::to_qsf(*source, options, convert::Packing::kNone, &file);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+  }
+  ~RecordsFile() { std::filesystem::remove(path); }
+  RecordsFile(const RecordsFile&) = delete;
+  RecordsFile& operator=(const RecordsFile&) = delete;
+
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("sluice-records-" + std::to_string(getpid()) + ".qsf"))
+                               .string();
+};
+
+void expect_same_logits(const std::string& model, const std::vector<int32_t>& tokens) {
+  Opened whole = open_model(model, records_options(0));
+  ASSERT_NE(whole.session, nullptr);
+  const std::vector<float> wanted = all_logits(whole, tokens, 1);
+  const RecordsFile file(model);
+  const uint64_t least = smallest_budget(file.path, records_options(0));
+  const uint64_t weights = whole.model->engine().residency().plan().total_bytes;
+  for (const uint64_t eighth : {0, 1, 3, 5, 8}) {
+    for (const size_t step : {size_t{1}, size_t{8}}) {
+      Opened opened = open_model(file.path, records_options(least + eighth * weights / 8));
+      ASSERT_NE(opened.session, nullptr);
+      EXPECT_EQ(all_logits(opened, tokens, step), wanted) << eighth << "/8, " << step << " tokens";
+    }
+  }
+}
+
+TEST(QsfExpertsModel, EveryBudgetGivesTheGgufsLogits) {
+  const MadeMixture file(4);
+  std::vector<int32_t> tokens = mixture_tokens();
+  tokens.resize(24);
+  expect_same_logits(file.path, tokens);
+}
+
+TEST(QsfExpertsModel, FamiliesGiveTheGgufsLogits) {
+  for (const char* name : {"qwen3moe", "llama-moe", "llama4-chunks", "granitemoe"}) {
+    expect_same_logits(own_folder("families") + "/" + name + ".gguf",
+                       {1, 17, 29, 45, 31, 8, 12, 50});
+    if (testing::Test::HasFailure()) FAIL() << name;
+  }
+}
+
+TEST(QsfExpertsModel, RandomBudgetsChangeNoLogit) {
+  const MadeMixture gguf(4);
+  const RecordsFile file(gguf.path);
+  const std::vector<int32_t> tokens = mixture_tokens();
+  Opened whole = open_model(gguf.path, records_options(0));
+  ASSERT_NE(whole.session, nullptr);
+  const uint64_t weights = whole.model->engine().residency().plan().total_bytes;
+  const uint64_t least = smallest_budget(file.path, records_options(0));
+  Opened opened = open_model(file.path, records_options(least));
+  ASSERT_NE(opened.session, nullptr);
+  std::mt19937 random(11);
+  for (int i = 0; i < 40; ++i) {
+    if (random() % 3 == 0) {
+      EXPECT_TRUE(opened.model->set_memory_budget(least + random() % weights).ok());
+    }
+    if (random() % 4 == 0) opened.session->clear();
+    const size_t n = 1 + random() % tokens.size();
+    const std::vector<int32_t> some(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n));
+    ASSERT_EQ(logits_after(opened, some), logits_after(whole, some)) << "operation " << i;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
