@@ -21,12 +21,18 @@ class RangeReader {
   virtual ~RangeReader() = default;
   // Fills `out`; thread-safe. False on failure.
   [[nodiscard]] virtual bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) = 0;
-  // Hint that these bytes will be read soon. Returns at once.
+  // Hint that these bytes will be read soon. Returns at once. Native builds only.
+#if defined(__wasm__)
+  void will_need(uint32_t, uint64_t, uint64_t) {}
+#else
   virtual void will_need(uint32_t file, uint64_t offset, uint64_t bytes) {
     static_cast<void>(file), static_cast<void>(offset), static_cast<void>(bytes);
   }
+#endif
   // Nanoseconds that reads spent decompressing, over all threads.
-  [[nodiscard]] virtual uint64_t decompress_ns() const { return 0; }
+  [[nodiscard]] virtual uint64_t decompress_ns() const {
+    return 0;
+  }
 };
 
 // Why a context is as long as it is.

@@ -71,11 +71,10 @@ void scatter_tokens(CpuBatch& cx, const Op& op, const ExpertRun& run, const floa
   return kReadyExpertsFirst && cx.adds_last;
 }
 
-// Where an expert's outputs go: behind the inputs of one expert, and behind the outputs of the
+// The row of an expert's outputs: behind the inputs of one expert, and behind the outputs of the
 // experts before it if they are added at the end.
-float* output_of(WeightBatch& cx, const Op& op, const ExpertRun& run) {
-  const int64_t row = adds_last(cx) ? int64_t{cx.rows} + run.first : cx.plan.batch.n_batch;
-  return cx.working.experts() + row * op.n;
+int64_t output_row(const WeightBatch& cx, const ExpertRun& run) {
+  return adds_last(cx) ? int64_t{cx.rows} + run.first : int64_t{cx.plan.batch.n_batch};
 }
 
 // Phases of one expert: 0 gather, 1 gate and up, 2 activate, 3 down, 4 add to the output.
@@ -83,7 +82,7 @@ bool run_expert(WeightBatch& cx, const Op& op, const ExpertRun& run) {
   const model::Moe& moe = mixture_of(cx.program, op);
   const int32_t n = op.n;
   float* in = cx.working.experts();
-  float* out = output_of(cx, op, run);
+  float* out = in + output_row(cx, run) * n;
   const size_t e = static_cast<size_t>(run.expert);
   const int64_t ld_gu = cx.width(Buf::kGateUp);
   float* gu = cx.buffer(Buf::kGateUp);
@@ -147,25 +146,18 @@ void note_experts(WeightBatch& cx, const model::Moe& moe) {
   r.use_experts(cx.rows, cx.uses);
 }
 
+// Calls body(unit) for the units of an expert, in order of use.
 template <typename Body>
 void for_units(WeightBatch& cx, const model::Moe& moe, int32_t expert, Body&& body) {
   const residency::Residency& r = cx.weights.residency();
-  for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
-    if (mats->empty()) continue;
-    const int32_t item = cx.weights.item_of_mat((*mats)[static_cast<size_t>(expert)]);
+  const size_t e = static_cast<size_t>(expert);
+  const auto units_of = [&](int32_t mat) {
+    const int32_t item = cx.weights.item_of_mat(mat);
     for (uint32_t u = r.plan().first_unit_of(item); u < r.plan().end_unit_of(item); ++u) body(u);
-  }
-}
-
-// Requests what the experts from cx.expert on miss.
-void demand_rest(WeightBatch& cx, const model::Moe& moe) {
-  cx.demand.clear();
-  for (int32_t i = cx.expert; i < cx.n_experts; ++i) {
-    for_units(cx, moe, cx.working.expert_runs()[i].expert,
-              [&cx](uint32_t unit) { cx.demand.push_back(unit); });
-  }
-  cx.weights.residency().set_demand(cx.demand);
-  cx.weights.poll();
+  };
+  if (!moe.gate.empty()) units_of(moe.gate[e]);
+  units_of(moe.up[e]);
+  units_of(moe.down[e]);
 }
 
 uint64_t missing_bytes(WeightBatch& cx, const model::Moe& moe, int32_t expert) {
@@ -177,14 +169,14 @@ uint64_t missing_bytes(WeightBatch& cx, const model::Moe& moe, int32_t expert) {
   return bytes;
 }
 
-// Lets the reader begin with the experts that follow, while those before them are computed. The
+// Lets the reader begin with the experts from `first` on, while those before them are computed. The
 // requests of the stream buffer are too few for that.
-[[maybe_unused]] void announce_rest(WeightBatch& cx, const model::Moe& moe) {
+[[maybe_unused]] void announce_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   RangeReader* reader = cx.weights.reader();
   const residency::Residency& r = cx.weights.residency();
   if (reader == nullptr || r.plan().experts.empty()) return;
   uint64_t ahead = 0;
-  for (int32_t i = cx.expert; i < cx.n_experts && ahead < kReadAhead; ++i) {
+  for (int32_t i = first; i < cx.n_experts && ahead < kReadAhead; ++i) {
     const int32_t expert = cx.working.expert_runs()[i].expert;
     ahead += missing_bytes(cx, moe, expert);
     if (i < cx.announced) continue;
@@ -196,34 +188,45 @@ uint64_t missing_bytes(WeightBatch& cx, const model::Moe& moe, int32_t expert) {
   }
 }
 
-// Moves the first expert that is in memory to the front of those that are left. False: none is.
-bool choose_ready(WeightBatch& cx, const model::Moe& moe) {
+// Moves the first expert from `first` on that is in memory to that place. False: none is.
+bool choose_ready(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   ExpertRun* const runs = cx.working.expert_runs();
-  for (int32_t i = cx.expert; i < cx.n_experts; ++i) {
+  for (int32_t i = first; i < cx.n_experts; ++i) {
     if (missing_bytes(cx, moe, runs[i].expert) > 0) continue;
     if (i >= cx.announced) ++cx.announced;
-    std::rotate(runs + cx.expert, runs + i, runs + i + 1);
+    std::rotate(runs + first, runs + i, runs + i + 1);
     return true;
   }
   return false;
 }
 
-// Before the expert at cx.expert, or at the end.
-void begin_expert(WeightBatch& cx, const model::Moe& moe) {
+// Chooses the expert that is computed next, the one at `first`, and requests what it and those
+// behind it miss.
+void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
+  if constexpr (kReadyExpertsFirst) {
+    if (cx.adds_last) static_cast<void>(choose_ready(cx, moe, first));
+  }
+  cx.demand.clear();
+  for (int32_t i = first; i < cx.n_experts; ++i) {
+    for_units(cx, moe, cx.working.expert_runs()[i].expert,
+              [&cx](uint32_t unit) { cx.demand.push_back(unit); });
+  }
+  cx.weights.residency().set_demand(cx.demand);
+  cx.weights.poll();
+  if constexpr (kReadyExpertsFirst) announce_from(cx, moe, first);
+}
+
+void restart_expert(WeightBatch& cx) {
   cx.phase = 0;
   cx.stream.restart();
-  if constexpr (kReadyExpertsFirst) {
-    if (cx.adds_last) static_cast<void>(choose_ready(cx, moe));
-  }
-  demand_rest(cx, moe);
-  if constexpr (kReadyExpertsFirst) announce_rest(cx, moe);
 }
 
 // The current expert waits for its first rows: another one may be in memory by now.
 [[maybe_unused]] bool change_expert(WeightBatch& cx, const model::Moe& moe) {
   if (!cx.adds_last || cx.read_failed || cx.phase > 1 || !cx.stream.at_start()) return false;
-  if (!choose_ready(cx, moe)) return false;
-  begin_expert(cx, moe);
+  if (!choose_ready(cx, moe, cx.expert)) return false;
+  demand_from(cx, moe, cx.expert);
+  restart_expert(cx);
   return true;
 }
 
@@ -245,24 +248,20 @@ bool op_moe(WeightBatch& cx, const Op& op) {
                      cx.rows * (1 + moe.n_used) <= 2 * cx.plan.batch.n_batch;
       cx.announced = 0;
     }
-    begin_expert(cx, moe);
+    demand_from(cx, moe, 0);
     cx.started = true;
   }
-  while (cx.expert < cx.n_experts) {
-    if (run_expert(cx, op, cx.working.expert_runs()[cx.expert])) {
-      ++cx.expert;
-      begin_expert(cx, moe);
-      continue;
+  for (; cx.expert < cx.n_experts; ++cx.expert) {
+    while (!run_expert(cx, op, cx.working.expert_runs()[cx.expert])) {
+      if (!kReadyExpertsFirst || !change_expert(cx, moe)) return false;
     }
-    if constexpr (kReadyExpertsFirst) {
-      if (change_expert(cx, moe)) continue;
-    }
-    return false;
+    demand_from(cx, moe, cx.expert + 1);
+    restart_expert(cx);
   }
   if (adds_last(cx)) {
     ExpertRun all;
     for (int32_t i = 0; i < cx.n_experts; ++i) all.count += cx.working.expert_runs()[i].count;
-    scatter_tokens(cx, op, all, output_of(cx, op, all));
+    scatter_tokens(cx, op, all, cx.working.experts() + output_row(cx, all) * op.n);
   }
   return true;
 }

@@ -36,9 +36,9 @@ struct WeightBatch : CpuBatch {
   bool started = false;               // it has begun
   int32_t phase = 0;                  // of an expert
   int32_t n_experts = 0, expert = 0;  // experts with tokens, and the current one
+  bool read_failed = false;           // the batch's results are incomplete
   bool adds_last = false;  // the experts' outputs are added when all are there, in ascending order
   int32_t announced = 0;   // experts whose reads the reader knows of
-  bool read_failed = false;  // the batch's results are incomplete
 
   void enter_op(size_t op) {
     at = op;
