@@ -58,6 +58,7 @@ native::ModelHeader shared(const native::ModelHeader& model) {
   }
   out.remote = model.remote;
   out.held = model.held;
+  out.decompression = model.decompression;
   return out;
 }
 

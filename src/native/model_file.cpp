@@ -119,6 +119,7 @@ Result<ModelHeader> read_foreign(ModelHeader out, const io::OpenOptions& options
   if (!made.ok()) return made.status();
   out.header = std::move(made->header);
   out.held = made->source->memory();
+  out.decompression = made->source->decompression();
   out.sources[0] = std::move(made->source);
   return out;
 }
@@ -135,6 +136,7 @@ Status unpack_qsf(ModelHeader* out) {
       QsfSource::open(std::move(out->sources[0]), std::move(runs));
   if (!unpacked.ok()) return unpacked.status();
   out->held = (*unpacked)->memory();
+  out->decompression = (*unpacked)->decompression();
   out->sources[0] = std::move(*unpacked);
   if (experts->tensors.empty()) return {};
   auto gathered =
@@ -227,6 +229,21 @@ Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
                      [&file](const std::string&) { return std::move(file); }, {});
 }
 
+namespace {
+
+// Which layers of a model's local files a helper thread decompresses ahead of `n_threads` compute
+// threads; 0: automatic. Blocks are decoded in order, which one thread does best. Frames need a
+// processor that does not compute.
+Decompression decompressed_ahead(const ModelHeader& model, int32_t n_threads) {
+  if (model.remote) return Decompression::kNone;
+  const Decompression kind = model.decompression;
+  const int computing = n_threads > 0 ? n_threads : default_thread_count();
+  const bool spare = platform::usable_cpus(/*logical=*/true) > computing;
+  return kind == Decompression::kFrames && !spare ? Decompression::kNone : kind;
+}
+
+}  // namespace
+
 void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options) {
   if (plan.context.from != session::ContextFrom::kBudget || !options.on_warning) return;
   options.on_warning("the memory budget limits the context to " +
@@ -251,11 +268,12 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
                                            const session::EngineOptions& options) {
   std::unique_ptr<Model> model(new Model);
   session::EngineOptions engine_options = options;
-  if (!header.remote) {
+  engine_options.base_bytes += header.held;
+  model->ahead_ = decompressed_ahead(header, engine_options.n_threads);
+  if (!header.remote && model->ahead_ == Decompression::kNone) {
     engine_options.reader = model.get();
     engine_options.direct_reads = residency::DirectReads::kAlways;
   }
-  engine_options.base_bytes += header.held;
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);
   if (!engine.ok()) return engine.status();
@@ -263,7 +281,8 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
   model->sources_ = std::move(header.sources);
   model->local_ = !header.remote;
   model->unpacks_ = header.held > 0;
-  for (int i = 0; i < kIoThreads && !model->local_; ++i) {
+  const int helpers = model->ahead_ == Decompression::kNone ? 0 : 1;
+  for (int i = 0; i < (model->local_ ? helpers : kIoThreads); ++i) {
     model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
   }
   return model;
@@ -297,7 +316,7 @@ bool Model::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
 
 // A hint costs more than it saves while the page cache has the bytes.
 void Model::will_need(uint32_t file, uint64_t offset, uint64_t bytes) {
-  const residency::FillQueue& queue = engine_->residency().queue();
+  const residency::FillQueue& queue = engine_->residency().requests().queue();
   if (queue.rate.load(std::memory_order_relaxed) > residency::kMemorySpeed) return;
   sources_[file]->will_need(offset, bytes);
 }
@@ -328,6 +347,18 @@ bool Model::serve(uint32_t n) {
   queue.completed.fetch_add(1);  // wakes the engine, which then sees the failure
   platform::futex_wake_all(queue.completed);
   return false;
+}
+
+// Serves as many requests as there are compute threads, beside the helper thread. False if there
+// were none, or they have to be served in order.
+bool Model::serve_together() {
+  if (ahead_ != Decompression::kFrames) return false;
+  std::atomic<bool> served{false};
+  const int n = engine_->pool().n_threads();
+  engine_->pool().parallel_for(n, [&](int64_t, int) {
+    if (serve_one() != Served::kNothing) served = true;
+  });
+  return served;
 }
 
 void Model::fail(const Status& status) {
@@ -446,10 +477,11 @@ Status Model::failure() {
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
   const uint64_t before = decompress_ns();
-  if (!failed_ && !interrupted_ && !(local_ && read_together())) {
+  const bool direct = local_ && ahead_ == Decompression::kNone;
+  if (!failed_ && !interrupted_ && !(direct ? read_together() : serve_together())) {
     platform::futex_wait(engine_->residency().requests().queue().completed, seen);
   }
-  if (local_) {
+  if (direct) {
     engine_->passes().times().share_reads(0, decompress_ns() - before, engine_->pool().n_threads());
   }
   wait_ms_ += monotonic_ms() - start;

@@ -6,6 +6,9 @@
 // piece between matrix multiplications (residency::DirectReads). Pinned weights, and those that the
 // disk must deliver first, are read by all threads together while the kernel reads ahead. (Mapping
 // the file costs as much in page faults as copying does.)
+// Compressed layers of a local QSF file are decompressed by a helper thread into the stream buffer,
+// ahead of the computation. Frames can be decompressed by any thread: compute threads help when
+// they wait, and without a processor to spare for the helper they read directly as above.
 #pragma once
 
 #include <atomic>
@@ -18,6 +21,7 @@
 
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
+#include "native/qsf_source.h"
 #include "open/opener.h"
 #include "session/engine.h"
 #include "session/session.h"
@@ -42,6 +46,7 @@ struct ModelHeader {
   bool remote = false;                 // the sources are URLs
   bool offline = false;                // a file came from the cache because its server is away
   uint64_t held = 0;                   // bytes of the budget that the sources take
+  Decompression decompression = Decompression::kNone;  // of reads
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; a Hugging
@@ -125,6 +130,7 @@ class Model final : private session::RangeReader {
   enum class Served : uint8_t { kNothing, kOne, kFailed };
   Served serve_one();
   bool serve(uint32_t n);
+  bool serve_together();
   bool read_together();
   void advise_readahead(uint32_t unit);
   void tell_ahead(uint32_t next);
@@ -136,7 +142,9 @@ class Model final : private session::RangeReader {
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
   std::unique_ptr<session::Engine> engine_;
   std::vector<std::thread> threads_;
-  bool local_ = true;     // no source is a URL
+  bool local_ = true;  // no source is a URL
+  // Of local files, where a helper thread decompresses ahead.
+  Decompression ahead_ = Decompression::kNone;
   bool unpacks_ = false;  // a read decompresses a whole layer
   bool identified_ = false;
   std::atomic<uint32_t> taken_{0};

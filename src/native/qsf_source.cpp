@@ -1,6 +1,6 @@
-// Verifies layers in parts, shared by all waiting threads, and unpacks frames. Complete frames are
-// unpacked directly into the destination. Partial frames at the ends of a read go through a
-// reader's buffer, which keeps the last frame.
+// Verifies layers in parts, shared by all waiting threads, and unpacks frames and blocks. Complete
+// frames are unpacked directly into the destination. Partial frames at the ends of a read go
+// through a reader's buffer, which keeps the last frame. Blocks are decoded into the destination.
 #include "native/qsf_source.h"
 
 #include <algorithm>
@@ -18,6 +18,11 @@ using qsf::Run;
 // Stored bytes read at a time: a share of the file, within these limits.
 constexpr uint64_t kMinRead = 64 << 10, kMaxRead = 512 << 10, kShare = 64;
 constexpr uint64_t kMaxReaders = 4;
+
+// Whether the layer is decoded from its start by Lz4Stream.
+bool is_block(const Run& run) {
+  return run.compression == Compression::kLz4 || run.compression == Compression::kLz4Hc;
+}
 
 uint64_t frame_bytes(const Run& run) {
   return qsf::frame_count(run) == 1 ? run.bytes : run.frame;
@@ -42,6 +47,7 @@ class QsfSource::Use {
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
+  Room& operator*() { return room_; }
   Room* operator->() { return &room_; }
 
  private:
@@ -68,6 +74,10 @@ void QsfSource::measure() {
     const Run& run = runs_[i];
     largest = std::max(largest, run.stored);
     if (run.compression == Compression::kNone) continue;
+    if (is_block(run)) {  // the window, and as much for what is skipped
+      frame_ = std::max<uint64_t>(frame_, 2 * qsf::Lz4Stream::kWindow);
+      continue;
+    }
     frame_ = std::max(frame_, frame_bytes(run));
     stored = std::max({stored, stored_bytes(run), qsf::frame_list_bytes(run)});
     checked_[i].first_frame = static_cast<uint32_t>(starts);
@@ -96,6 +106,15 @@ Status QsfSource::make_rooms(uint64_t readers) {
   return {};
 }
 
+Decompression QsfSource::decompression() const {
+  Decompression kind = Decompression::kNone;
+  for (const Run& run : runs_) {
+    if (run.compression == Compression::kNone) continue;
+    kind = std::max(kind, is_block(run) ? Decompression::kBlocks : Decompression::kFrames);
+  }
+  return kind;
+}
+
 void QsfSource::abort() {
   file_->abort();
 }
@@ -117,7 +136,9 @@ Status QsfSource::read(uint64_t offset, std::span<uint8_t> out) {
                                            : runs_[i].address;
     const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), end - offset)));
     if (inside) SLUICE_RETURN_IF_ERROR(check(i));
-    if (inside && runs_[i].compression != Compression::kNone) {
+    if (inside && is_block(runs_[i])) {
+      SLUICE_RETURN_IF_ERROR(read_block(i, offset - runs_[i].address, part));
+    } else if (inside && runs_[i].compression != Compression::kNone) {
       SLUICE_RETURN_IF_ERROR(read_frames(i, offset - runs_[i].address, part));
     } else {
       SLUICE_RETURN_IF_ERROR(file_->read(offset, part));
@@ -154,6 +175,7 @@ Status QsfSource::sum_part(const Run& run, uint32_t part, uint32_t* sum) {
   const uint64_t at = part * part_;
   const uint64_t n = std::min(part_, run.stored - std::min(run.stored, at));
   Use room(this, SIZE_MAX, 0);
+  room->input = {};
   const std::span<uint8_t> bytes{room->stored.as<uint8_t>(), static_cast<size_t>(n)};
   SLUICE_RETURN_IF_ERROR(file_->read(run.offset + at, bytes));
   *sum = qsf::crc32(bytes);
@@ -228,9 +250,10 @@ void QsfSource::settle(size_t i) {
 
 Status QsfSource::read_list(size_t i) {
   const Run& run = runs_[i];
-  if (run.compression == Compression::kNone) return {};
+  if (run.compression == Compression::kNone || is_block(run)) return {};
   const uint64_t n = qsf::frame_list_bytes(run);
   Use room(this, SIZE_MAX, 0);
+  room->input = {};
   if (n > run.stored || n > room->stored.size()) {
     return error(Code::kBadHeader, "a layer's list of frames is wrong");
   }
@@ -242,23 +265,85 @@ Status QsfSource::read_list(size_t i) {
                                  static_cast<size_t>(qsf::frame_count(run) + 1)));
 }
 
-// Takes the buffers that hold this frame if they are free, else any free ones; waits for them.
-QsfSource::Room& QsfSource::take_room(size_t run, uint64_t frame) {
+// Whether these buffers hold frame `at` of the run, or their block continues at byte `at` or
+// before.
+bool QsfSource::continues(const Room& room, size_t run, uint64_t at) const {
+  if (run == SIZE_MAX || room.run != run) return false;
+  return is_block(runs_[run]) ? room.held <= at : room.held == at;
+}
+
+// Takes the buffers that spare most work if they are free, else those that were not used for the
+// longest time; waits for them.
+QsfSource::Room& QsfSource::take_room(size_t run, uint64_t at) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    Room* free = nullptr;
+    Room* best = nullptr;
+    bool best_has = false;
     for (Room& room : rooms_) {
       if (room.busy) continue;
-      const bool has = room.run == run && room.held == frame && run != SIZE_MAX;
-      if (free == nullptr || has) free = &room;
-      if (has) break;
+      const bool has = continues(room, run, at);
+      if (best == nullptr || (has && !best_has) ||
+          (has == best_has && (has ? room.held > best->held : room.used < best->used))) {
+        best = &room;
+        best_has = has;
+      }
     }
-    if (free != nullptr) {
-      free->busy = true;
-      return *free;
+    if (best != nullptr) {
+      best->busy = true;
+      best->used = ++clock_;
+      return *best;
     }
     changed_.wait(lock);
   }
+}
+
+// Decodes the next out.size() bytes of the block that `room` is in.
+Status QsfSource::decode(Room& room, std::span<uint8_t> out) {
+  const Run& run = runs_[room.run];
+  const auto damaged = [] {
+    return error(Code::kCorrupt, "a layer of the model cannot be decompressed");
+  };
+  room.held += out.size();
+  const bool last = room.held == run.bytes;
+  for (;;) {
+    const size_t before = room.input.size();
+    const double start = monotonic_ms();
+    const bool good = room.block.decode(&room.input, &out);
+    decompress_ns_ += static_cast<uint64_t>(1e6 * (monotonic_ms() - start));
+    room.taken += before - room.input.size();
+    if (!good) return damaged();
+    if (!room.input.empty() || room.taken == run.stored) break;
+    if (out.empty() && !last) return {};
+    const uint64_t n = std::min<uint64_t>(part_, run.stored - room.taken);
+    const std::span<uint8_t> to{room.stored.as<uint8_t>(), static_cast<size_t>(n)};
+    SLUICE_RETURN_IF_ERROR(file_->read(run.offset + room.taken, to));
+    room.input = to;
+    const uint64_t next = std::min<uint64_t>(part_, run.stored - room.taken - n);
+    if (next > 0) file_->will_need(run.offset + room.taken + n, next);
+  }
+  // The last byte of the layer must be decoded from the last one that is stored.
+  const bool ends = room.input.empty() && room.block.at_end();
+  return !out.empty() || (last && !ends) ? damaged() : Status();
+}
+
+// Reads bytes [at, at + out.size()) of a verified layer that is one block.
+Status QsfSource::read_block(size_t i, uint64_t at, std::span<uint8_t> out) {
+  Use room(this, i, at);
+  const std::span<uint8_t> frame(room->frame.as<uint8_t>(), 2 * qsf::Lz4Stream::kWindow);
+  if (!continues(*room, i, at)) {
+    room->block.start(frame.first(qsf::Lz4Stream::kWindow));
+    room->input = {};
+    room->run = i;
+    room->held = room->taken = 0;
+  }
+  Status status;
+  while (status.ok() && room->held < at) {
+    const uint64_t n = std::min<uint64_t>(at - room->held, qsf::Lz4Stream::kWindow);
+    status = decode(*room, frame.subspan(qsf::Lz4Stream::kWindow).first(n));
+  }
+  if (status.ok()) status = decode(*room, out);
+  if (!status.ok()) room->run = SIZE_MAX;
+  return status;
 }
 
 // Reads bytes [at, at + out.size()) of a verified layer.
@@ -269,6 +354,7 @@ Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
   while (!out.empty()) {
     const uint64_t first = at / frame, last = (at + out.size() - 1) / frame;
     Use room(this, i, first);
+    room->input = {};
     uint64_t end = first + 1;  // frames [first, end) are read at once
     while (end <= last && starts[end + 1] - starts[first] <= room->stored.size()) ++end;
     const uint64_t n = starts[end] - starts[first];
@@ -289,7 +375,6 @@ Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
         if (!whole) room->run = SIZE_MAX;
         const double start = monotonic_ms();
         if (!room->unpacker.unpack(
-                run.compression,
                 stored.subspan(starts[f] - starts[first], starts[f + 1] - starts[f]), to)) {
           return error(Code::kCorrupt, "a layer of the model cannot be decompressed");
         }

@@ -2,10 +2,15 @@
 // assigns; all other bytes appear at their file offsets. The first read of a layer verifies its
 // checksum, and threads that need the same layer share that work. A layer with a wrong checksum is
 // fetched once more, then it is an error. All memory for unpacking is allocated on opening.
+//
+// A layer of Zstandard frames can be read anywhere. One that is a single LZ4 block is decoded from
+// its start, so a read behind the previous one continues, and any other decodes anew what precedes
+// it. native/model_file.h therefore reads such files in order, ahead of the computation.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,9 +18,17 @@
 #include "base/aligned.h"
 #include "io/byte_source.h"
 #include "qsf/codec.h"
+#include "qsf/lz4_stream.h"
 #include "qsf/qsf.h"
 
 namespace sluice::native {
+
+// What a read does besides copying bytes.
+enum class Decompression : uint8_t {
+  kNone,
+  kFrames,  // decompresses the small frames that it touches
+  kBlocks,  // decompresses all that precedes it in its layer, unless it continues an earlier read
+};
 
 class QsfSource final : public io::ByteSource {
  public:
@@ -26,6 +39,8 @@ class QsfSource final : public io::ByteSource {
   [[nodiscard]] static Result<std::unique_ptr<QsfSource>> open(std::unique_ptr<io::ByteSource> file,
                                                                std::vector<qsf::Run> runs,
                                                                uint64_t readers = 0);
+  // The most expensive kind in this file.
+  [[nodiscard]] Decompression decompression() const;
   // Bytes that it holds.
   [[nodiscard]] uint64_t memory() const { return memory_; }
 
@@ -53,8 +68,12 @@ class QsfSource final : public io::ByteSource {
   struct Room {
     AlignedBuffer stored, frame;
     qsf::Unpacker unpacker;
-    size_t run = SIZE_MAX;  // the run whose frame is in `frame`
-    uint64_t held = 0;      // that frame's number
+    qsf::Lz4Stream block;   // its window is the start of `frame`
+    size_t run = SIZE_MAX;  // the run whose frame is in `frame`, or whose block is being decoded
+    uint64_t held = 0;      // that frame's number; of a block, how many of its bytes are decoded
+    uint64_t taken = 0;     // stored bytes of the block that are decoded
+    std::span<const uint8_t> input;  // those after them that are in `stored`
+    uint64_t used = 0;               // when it was taken
     bool busy = false;
   };
   class Use;
@@ -69,7 +88,10 @@ class QsfSource final : public io::ByteSource {
   void settle(size_t run);
   [[nodiscard]] Status read_list(size_t run);
   [[nodiscard]] Status read_frames(size_t run, uint64_t at, std::span<uint8_t> out);
+  [[nodiscard]] Status read_block(size_t run, uint64_t at, std::span<uint8_t> out);
+  [[nodiscard]] Status decode(Room& room, std::span<uint8_t> out);
   [[nodiscard]] Room& take_room(size_t run, uint64_t frame);
+  [[nodiscard]] bool continues(const Room& room, size_t run, uint64_t at) const;
 
   std::unique_ptr<io::ByteSource> file_;
   std::vector<qsf::Run> runs_;    // by address
@@ -79,7 +101,8 @@ class QsfSource final : public io::ByteSource {
   uint64_t memory_ = 0;  // bytes
   uint64_t lists_ = 0;   // the part of memory_ that does not depend on the number of readers
   uint64_t part_ = 0;    // bytes that are checked at a time
-  uint64_t frame_ = 0;   // bytes of the largest unpacked frame
+  uint64_t frame_ = 0;   // bytes of the largest unpacked frame, or for decoding a block
+  uint64_t clock_ = 0;   // counts rooms taken
   std::atomic<uint64_t> decompress_ns_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

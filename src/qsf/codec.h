@@ -1,5 +1,6 @@
-// Compresses and decompresses with the system's LZ4 and Zstandard libraries, in native programs.
-// The browser uses web/io/lz4.ts and fzstd. In a build without these libraries every call fails.
+// Compresses with the system's LZ4 and Zstandard libraries and decompresses Zstandard, in native
+// programs. lz4_stream.h decodes LZ4. The browser uses web/io/lz4.ts and fzstd. In a build without
+// these libraries every call fails.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ class Packer {
   std::unique_ptr<Context> context_;
 };
 
+// Decompresses Zstandard frames.
 class Unpacker {
  public:
   Unpacker();
@@ -44,8 +46,7 @@ class Unpacker {
   Unpacker& operator=(Unpacker&&) noexcept;
 
   // False when `in` does not decompress to exactly out.size() bytes.
-  [[nodiscard]] bool unpack(Compression compression, std::span<const uint8_t> in,
-                            std::span<uint8_t> out);
+  [[nodiscard]] bool unpack(std::span<const uint8_t> in, std::span<uint8_t> out);
   [[nodiscard]] static uint64_t memory();
 
  private:

@@ -24,7 +24,7 @@ Status Packer::pack(std::span<const uint8_t>, std::vector<uint8_t>*) {
   return error(Code::kInvalidArgument, "this build cannot compress");
 }
 Unpacker::Unpacker() = default;
-bool Unpacker::unpack(Compression, std::span<const uint8_t>, std::span<uint8_t>) {
+bool Unpacker::unpack(std::span<const uint8_t>, std::span<uint8_t>) {
   return false;
 }
 uint64_t Unpacker::memory() {
@@ -100,16 +100,9 @@ struct Unpacker::Context {
 
 Unpacker::Unpacker() : context_(std::make_unique<Context>()) {}
 
-bool Unpacker::unpack(Compression compression, std::span<const uint8_t> in,
-                      std::span<uint8_t> out) {
-  if (compression == Compression::kZstd) {
-    return context_->zstd != nullptr && ZSTD_decompressDCtx(context_->zstd, out.data(), out.size(),
-                                                            in.data(), in.size()) == out.size();
-  }
-  if (in.size() > INT32_MAX || out.size() > LZ4_MAX_INPUT_SIZE) return false;
-  return LZ4_decompress_safe(reinterpret_cast<const char*>(in.data()),
-                             reinterpret_cast<char*>(out.data()), static_cast<int>(in.size()),
-                             static_cast<int>(out.size())) == static_cast<int>(out.size());
+bool Unpacker::unpack(std::span<const uint8_t> in, std::span<uint8_t> out) {
+  return context_->zstd != nullptr && ZSTD_decompressDCtx(context_->zstd, out.data(), out.size(),
+                                                          in.data(), in.size()) == out.size();
 }
 
 uint64_t Unpacker::memory() {

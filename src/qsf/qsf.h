@@ -65,8 +65,8 @@ struct Run {
   uint64_t address = 0;  // of the unpacked bytes
   uint64_t bytes = 0;    // unpacked
   uint32_t crc = 0;      // of the stored bytes
-  // Unpacked bytes of each frame but the last, for a layer that is compressed in independent frames
-  // (the index entry's reserved field); 0: one frame.
+  // Unpacked bytes of each Zstandard frame but the last, for a layer that is compressed in
+  // independent frames (the index entry's reserved field); 0: one frame.
   uint32_t frame = 0;
   uint16_t tensors = 0;  // in the layer
   Compression compression = Compression::kNone;

@@ -1,20 +1,27 @@
 // A QSF file gives bit-identical logits to its GGUF source, resident and at the smallest budget,
 // compressed or not, for any family.
+#include "qsf/qsf.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "../paths.h"
 #include "../sanitized.h"
 #include "convert/convert.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"
+#include "residency/residency.h"
 
 namespace sluice::test {
 namespace {
@@ -65,6 +72,79 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
   expect_same(folder + "F16.gguf", tokens, {Packing::kZstd});
   expect_same(folder + "Q8_0.gguf", tokens,
               {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
+}
+
+// Flips a bit of a copy of the file, in the middle of its first layer.
+std::string damaged_copy(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
+  gguf::Header header;
+  std::vector<qsf::Run> runs;
+  std::vector<uint8_t> front(bytes.begin(), bytes.end());
+  EXPECT_TRUE(qsf::parse(front, front.size(), &header, &runs)->done);
+  const auto layer = std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.layer; });
+  bytes[static_cast<size_t>(layer->offset + layer->stored / 2)] ^= 4;
+  const std::string name =
+      (std::filesystem::temp_directory_path() / ("sluice-bad-" + std::to_string(::getpid())))
+          .string();
+  std::ofstream(name, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return name;
+}
+
+// With one compute thread, a machine with another processor decompresses frames ahead, too.
+TEST(Qsf, ADamagedCompressedLayerEndsThePass) {
+  for (const char* packing : {"lz4", "zstd"}) {
+    const std::string path = damaged_copy(own_folder("qsf") + "/" + packing + ".qsf");
+    for (const int threads : {1, 2}) {
+      session::EngineOptions options;
+      options.n_ctx = 128;
+      options.n_threads = threads;
+      options.memory_budget = smallest_budget(path, options);
+      Opened opened = open_model(path, options);
+      ASSERT_NE(opened.session, nullptr);
+      const std::vector<int32_t> tokens = {1, 17, 29};
+      ASSERT_TRUE(opened.session->begin(tokens).ok());
+      EXPECT_EQ(opened.model->run(*opened.session).code(), Code::kCorrupt) << packing;
+    }
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(Qsf, CompressedLayersAreInterrupted) {
+  for (const char* packing : {"lz4", "zstd"}) {
+    const std::string path = own_folder("qsf") + "/" + packing + ".qsf";
+    session::EngineOptions options;
+    options.n_ctx = 128;
+    options.n_threads = 1;
+    options.memory_budget = smallest_budget(path, options);
+    Opened opened = open_model(path, options);
+    ASSERT_NE(opened.session, nullptr);
+    const std::vector<int32_t> tokens = {1, 17, 29};
+    ASSERT_TRUE(opened.session->begin(tokens).ok());
+    opened.model->interrupt();
+    EXPECT_EQ(opened.model->run(*opened.session).code(), Code::kAborted) << packing;
+  }
+}
+
+// After a pass, the stream buffer fills with the next pass's first units while nobody computes.
+TEST(Qsf, LayersAreDecompressedAhead) {
+  const std::string path = own_folder("qsf") + "/lz4.qsf";
+  session::EngineOptions options;
+  options.n_ctx = 128;
+  options.n_threads = 2;
+  options.memory_budget = smallest_budget(path, options);
+  Opened opened = open_model(path, options);
+  ASSERT_NE(opened.session, nullptr);
+  ASSERT_FALSE(all_logits(opened, {1, 17, 29}, 1).empty());
+  residency::Residency& residency = opened.model->engine().residency();
+  (void)residency.poll();
+  ASSERT_GT(residency.under_way(), 0u);
+  const residency::FillQueue& queue = residency.queue();
+  for (int i = 0; i < 5000 && queue.completed != queue.pushed; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(queue.completed, queue.pushed);
 }
 
 // QSF's own types: the same logits resident, at the smallest budget and one token at a time, close

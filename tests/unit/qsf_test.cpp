@@ -303,6 +303,34 @@ TEST(QsfFile, ManyThreadsReadTheSame) {
   }
 }
 
+// A layer is decoded from its start, without memory for all of it.
+TEST(QsfFile, LayersOfOneBlockAreDecodedInPieces) {
+  if (!test::can_pack(Packing::kLz4)) GTEST_SKIP() << "no LZ4 library";
+  const Bytes file = qsf_file(gguf_file(20000), Packing::kLz4);
+  gguf::Header header;
+  std::vector<qsf::Run> runs;
+  Bytes front = file;
+  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+  auto source = native::QsfSource::open(io::open_memory(file), runs, 1);
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ((*source)->decompression(), native::Decompression::kBlocks);
+  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  EXPECT_LT((*source)->memory(), t.bytes / 4);
+  const Bytes all = read_all(file)->tensors.at("blk.1.attn_q.weight").second;
+  // Onwards with and without gaps, back, and across the end of the layer.
+  for (const auto& [at, n] : {std::pair<size_t, size_t>{0, 10},
+                              {10, 100000},
+                              {900000, 5},
+                              {all.size() - 7, 7},
+                              {100010, 70000},
+                              {3, 1}}) {
+    Bytes part(n);
+    ASSERT_TRUE((*source)->read(t.offset + at, part).ok());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<ptrdiff_t>(at)))
+        << at;
+  }
+}
+
 // The same over HTTP with a cache: a damaged cached layer is deleted and downloaded again.
 TEST(QsfFile, ADamagedCachedLayerIsDownloadedAgain) {
   const Bytes file =

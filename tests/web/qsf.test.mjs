@@ -25,25 +25,64 @@ const original = (packing) => join(data, 'families', `${models[packing]}.gguf`);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
 after(() => rmSync(folder, { recursive: true }));
 
-test("CRC-32 equals zlib's, LZ4 blocks unpack, and invalid blocks are rejected", async () => {
+test("CRC-32 equals zlib's", async () => {
   const { crc32 } = await importWeb('io/qsf');
-  const { unpackLz4 } = await importWeb('io/lz4');
   const text = new TextEncoder().encode('123456789');
   assert.equal(crc32(text), 0xcbf43926);
   for (let n = 0; n <= 9; n++)
     assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
+});
+
+/** Decodes a block given in pieces of `give` bytes, at most `take` at a time; null: damaged. */
+function decodeLz4(stream, block, give, take) {
+  const out = [];
+  stream.start();
+  for (let at = 0; ;) {
+    const part = stream.next(take);
+    if (!part) return null;
+    out.push(...part);
+    if (part.length) continue;
+    if (at >= block.length) return stream.ends ? Uint8Array.from(out) : null;
+    assert.equal(stream.give(block.subarray(at, at + give)), 0);
+    at += give;
+  }
+}
+
+test('LZ4 blocks unpack in pieces, and invalid blocks are rejected', async () => {
+  const { Lz4Stream } = await importWeb('io/lz4');
+  const stream = new Lz4Stream();
   // "ab", a match of eight bytes at distance two, then a literal.
   const block = Uint8Array.of(0x24, 97, 98, 2, 0, 0x10, 99);
-  const out = new Uint8Array(11);
-  assert.ok(unpackLz4(block, out));
-  assert.equal(new TextDecoder().decode(out), 'ababababab' + 'c');
-  for (let n = 0; n < block.length; n++)
-    assert.ok(!unpackLz4(block.subarray(0, n), out), `${n} bytes`);
+  for (const [give, take] of [
+    [7, 99],
+    [1, 99],
+    [7, 1],
+    [2, 3],
+  ])
+    assert.equal(String.fromCharCode(...decodeLz4(stream, block, give, take)), 'ababababab' + 'c');
+  for (const n of [0, 1, 2, 4, 5, 6])
+    assert.equal(decodeLz4(stream, block.subarray(0, n), 9, 99), null);
+  // A match at a distance of 65,535, behind 65,535 literals: the window moves in between.
+  const literals = Uint8Array.from({ length: 65535 }, (_, i) => (i * i) >> 3);
+  const lengths = [...Array(256).fill(255), 240];
+  const far = Uint8Array.of(
+    ...[0xff, ...lengths, ...literals, 0xff, 0xff, ...Array(1000).fill(255), 0, 0x10, 7],
+  );
+  const matched = 4 + 15 + 255000;
+  for (const give of [far.length, 1000]) {
+    const got = decodeLz4(stream, far, give, 50000);
+    assert.equal(got.length, 65535 + matched + 1);
+    assert.ok(got.subarray(0, -1).every((byte, i) => byte === literals[i % 65535]));
+    assert.equal(got.at(-1), 7);
+  }
+  assert.equal(decodeLz4(stream, Uint8Array.of(0x10, 7, 2, 0, 0x10, 7), 9, 99), null); // before it
+  assert.equal(decodeLz4(stream, Uint8Array.of(0x10, 7, 0, 0, 0x10, 7), 9, 99), null); // distance 0
   const next = random(7);
   for (let i = 0; i < 20000; i++) {
-    // Any input ends within its bounds.
+    // Any input ends, having decoded no more than its lengths say.
     const odd = Uint8Array.from({ length: 1 + (i % 24) }, () => Math.floor(next() * 256));
-    assert.equal(typeof unpackLz4(odd, new Uint8Array(64)), 'boolean');
+    const got = decodeLz4(stream, odd, 5, 64);
+    assert.ok(got === null || got.length <= 255 * 24);
   }
 });
 

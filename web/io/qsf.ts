@@ -1,12 +1,14 @@
 // Reads QSF files. Compressed layers have virtual addresses from 2^48 on, 2^32 each; all other
 // bytes are at their place in the file (src/qsf/qsf.h). The first read of a layer verifies its
-// checksum. A damaged layer is downloaded again once, then it is an error. This is a module of its
-// own, which is loaded when a QSF file is opened.
+// checksum. A damaged layer is downloaded again once, then it is an error. LZ4 layers are decoded
+// from their start: a read behind the previous one continues. With cross-origin isolation the I/O
+// worker does all this, ahead of the computation. This is a module of its own, which is loaded when
+// a QSF file is opened.
 
 import { decompress } from 'fzstd';
 import { abortError, SluiceError } from '../protocol/errors.js';
 import type { SharedFile } from './files.js';
-import { unpackLz4 } from './lz4.js';
+import { Lz4Stream } from './lz4.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
 interface Run {
@@ -16,10 +18,18 @@ interface Run {
   bytes: number;
   crc: number;
   compression: number;
-  /** Decompressed size of each frame but the last. */
+  /** Decompressed size of each Zstandard frame but the last. */
   frame: number;
   /** Offsets of the frames in the stored bytes, and their end. Set once the run is verified. */
   starts?: number[];
+}
+
+/** An LZ4 layer that is being decoded. */
+interface Block {
+  run: Run;
+  /** Bytes decoded, and stored bytes given to the stream. */
+  at: number;
+  taken: number;
 }
 
 const kUnpacked = 2 ** 48;
@@ -89,7 +99,7 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
       compression,
       address: compression ? kUnpacked + i * kLayerRoom : offset,
       crc: index.getUint32(at + 20, true),
-      frame: compression ? index.getUint32(at + 28, true) : 0,
+      frame: compression === kZstd ? index.getUint32(at + 28, true) : 0,
     });
   }
   const metadata = header.getUint32(108, true);
@@ -135,6 +145,8 @@ class QsfFile implements ModelFile {
   #stored: Uint8Array<ArrayBuffer>;
   #frame: Uint8Array<ArrayBuffer>;
   #held: { run: Run; frame: number } | null = null;
+  #block: Block | null = null;
+  readonly #stream: Lz4Stream | null;
   #closed = false;
 
   constructor(file: ModelFile, runs: Run[]) {
@@ -142,8 +154,9 @@ class QsfFile implements ModelFile {
     this.#runs = runs;
     this.name = file.name;
     this.size = file.size;
-    const packed = runs.filter((run) => run.compression);
-    this.#plain = !packed.length;
+    const packed = runs.filter((run) => run.compression === kZstd);
+    this.#stream = runs.some(isBlock) ? new Lz4Stream() : null;
+    this.#plain = !packed.length && !this.#stream;
     const most = (of: (run: Run) => number, from: Run[]): number =>
       from.reduce((sum, run) => Math.max(sum, of(run)), 0);
     const stored = most(
@@ -169,7 +182,9 @@ class QsfFile implements ModelFile {
     return this.#plain && this.#file.whole === true;
   }
   get held(): number {
-    return this.#stored.length + this.#frame.length + (this.#plain ? 0 : kTables);
+    const streams = this.#stream ? Lz4Stream.held : 0;
+    const tables = this.#frame.length ? kTables : 0;
+    return this.#stored.length + this.#frame.length + tables + streams;
   }
 
   read(offset: number, into: Uint8Array): true | Promise<void> {
@@ -216,6 +231,7 @@ class QsfFile implements ModelFile {
     }
     await this.#checks.get(run);
     if (!run.compression) await this.#file.read(run.address + at, into);
+    else if (isBlock(run)) await this.#inTurn(() => this.#readBlock(run, at, into));
     else await this.#inTurn(() => this.#unpack(run, at, into));
   }
 
@@ -235,11 +251,13 @@ class QsfFile implements ModelFile {
       sum = await this.#sum(run);
     }
     if (sum !== run.crc) throw corrupt(`A layer of ${this.name} is damaged`);
-    if (run.compression) run.starts = await this.#readList(run);
+    if (run.compression === kZstd) run.starts = await this.#readList(run);
     this.#checked.add(run);
   }
 
   async #sum(run: Run): Promise<number> {
+    // What a block has not used of the buffer is read again.
+    if (this.#block) this.#block.taken -= this.#stream!.give(new Uint8Array(0));
     let sum = 0;
     for (let at = 0; at < run.stored;) {
       const part = this.#stored.subarray(0, Math.min(this.#stored.length, run.stored - at));
@@ -269,6 +287,36 @@ class QsfFile implements ModelFile {
     return starts;
   }
 
+  async #readBlock(run: Run, at: number, into: Uint8Array): Promise<void> {
+    const stream = this.#stream!;
+    let block = this.#block;
+    if (block?.run !== run || block.at > at) {
+      block = { run, at: 0, taken: 0 };
+      stream.start();
+    }
+    this.#block = null; // if anything fails
+    const end = at + into.length;
+    while (block.at < end || (end === run.bytes && !stream.ends)) {
+      const most = block.at < at ? at - block.at : end - block.at;
+      const part = stream.next(most);
+      if (!part) throw this.#damaged();
+      if (block.at >= at) into.set(part, block.at - at);
+      block.at += part.length;
+      if (part.length) continue;
+      const stored = this.#stored.subarray(0, Math.min(kRead, run.stored - block.taken));
+      // With input left, the block decodes to more than the layer; without more, to less.
+      if (!stored.length || stream.give(stored)) throw this.#damaged();
+      await this.#file.read(run.offset + block.taken, stored);
+      block.taken += stored.length;
+    }
+    if (end === run.bytes && block.taken !== run.stored) throw this.#damaged();
+    this.#block = block;
+  }
+
+  #damaged(): SluiceError {
+    return corrupt(`A layer of ${this.name} cannot be decompressed`);
+  }
+
   async #unpack(run: Run, at: number, into: Uint8Array): Promise<void> {
     const size = frameOf(run);
     for (let done = 0; done < into.length;) {
@@ -278,8 +326,7 @@ class QsfFile implements ModelFile {
         this.#held = null;
         const stored = this.#stored.subarray(0, run.starts![frame + 1]! - run.starts![frame]!);
         await this.#file.read(run.offset + run.starts![frame]!, stored);
-        if (!unpackFrame(run.compression, stored, bytes))
-          throw corrupt(`A layer of ${this.name} cannot be decompressed`);
+        if (!unpackFrame(stored, bytes)) throw this.#damaged();
         this.#held = { run, frame };
       }
       const from = at + done - frame * size;
@@ -295,11 +342,11 @@ const frames = (run: Run): number =>
   run.frame && run.frame < run.bytes ? Math.ceil(run.bytes / run.frame) : 1;
 const listBytes = (run: Run): number => (frames(run) > 1 ? 8 * frames(run) + 17 : 0);
 
-function unpackFrame(compression: number, from: Uint8Array, into: Uint8Array): boolean {
+const isBlock = (run: Run): boolean => run.compression !== 0 && run.compression !== kZstd;
+
+function unpackFrame(from: Uint8Array, into: Uint8Array): boolean {
   try {
-    return compression === kZstd
-      ? decompress(from, into).length === into.length
-      : unpackLz4(from, into);
+    return decompress(from, into).length === into.length;
   } catch {
     return false;
   }
