@@ -1,12 +1,16 @@
-// WGSL matrix multiplication against a naive shader, in which an invocation computes one row of one
-// token. Prints ms with f32 activations, with activations quantized to int8, and of the naive
-// shader, and the two speedups. All run in turns; the best of --times runs counts, less the time of
-// an empty run.
-//   npm run bench:gpu -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
+// WebGPU: what a GPU can do, the kernels, small models against the CPU, and published shapes with
+// random weights. Runs in Node by the package `webgpu` (gpu/kit.mjs), and can be packed for a machine
+// with a GPU (gpu/pack.mjs).
+//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--out FILE.json] [FILE…]
+//   npm run bench:gpu -- --pack [--out FILE.tar.xz]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
-//   npm run bench:gpu -- --only probe,models [--out FILE.json] [FILE…]     in Node, without a browser (gpu/kit.mjs)
-// Without a GPU the shaders run on a software adapter, SwiftShader or lavapipe. The figures then
-// show how many instructions a multiplication takes, not how it reads memory.
+//   npm run bench:gpu -- --kernels [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
+// --kernels compares WGSL matrix multiplication in a browser with a naive shader, in which an
+// invocation computes one row of one token. Prints ms with f32 activations, with activations
+// quantized to int8, and of the naive shader, and the two speedups. All run in turns; the best of
+// --times runs counts, less the time of an empty run. Without a GPU the shaders run on a software
+// adapter, SwiftShader or lavapipe. The figures then show how many instructions a multiplication
+// takes, not how it reads memory.
 import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { runKit } from './gpu/kit.mjs';
@@ -22,7 +26,9 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     only: { type: 'string' },
-    out: { type: 'string', default: inRoot('build', 'bench-gpu.json') },
+    out: { type: 'string' },
+    pack: { type: 'boolean' },
+    kernels: { type: 'boolean' },
     browser: { type: 'string', default: 'chromium' },
     types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
     rows: { type: 'string', default: '1024' },
@@ -34,30 +40,16 @@ const { values, positionals } = parseArgs({
   },
 });
 
-// What needs packages is imported when it is used: --only runs where none is installed but webgpu.
-async function bundle() {
-  const { build } = await import('esbuild');
-  const { wgsl } = await import('../../web/scripts/wgsl.mjs');
-  const outdir = inRoot('build', 'web-tests', 'bench-gpu');
-  const entryPoints = [inRoot('tests', 'bench', 'gpu', 'page.ts')];
-  await build({
-    entryPoints,
-    outdir,
-    bundle: true,
-    format: 'esm',
-    target: 'es2022',
-    plugins: [wgsl],
-    logLevel: 'warning',
-  });
-  return outdir;
-}
-
-/** Opens a page in the chosen browser; returns time(shape) and close(). */
+/**
+ * Opens a page in the chosen browser; returns time(shape) and close(). What needs packages is imported
+ * here, since a packed kit has none but webgpu.
+ */
 async function openPage() {
   const { servePages } = await import('../web/chromium.mjs');
   const { launchChromiumGpu, launchFirefoxGpu } = await import('../web/gpu-drivers.mjs');
+  const { kernelPages } = await import('./gpu/bundles.mjs');
   const firefox = values.browser === 'firefox';
-  const pages = await servePages(await bundle());
+  const pages = await servePages(await kernelPages());
   const browser = await (firefox ? launchFirefoxGpu() : launchChromiumGpu());
   const url = `${pages.url}/`;
   const page = firefox ? await browser.open(url) : await browser.newPage();
@@ -102,9 +94,15 @@ async function products() {
   }
 }
 
-if (values.only) await runKit(values.only.split(','), values.out, positionals);
-else if (values.model) {
+if (values.pack) {
+  const { pack } = await import('./gpu/pack.mjs');
+  await pack(values.out ?? inRoot('build', 'gpu-kit.tar.xz'));
+} else if (values.model) {
   const { againstPeer } = await import('./gpu/baseline.mjs');
   const { prompt, generate, times } = values;
   await againstPeer(values.model, Number(prompt), Number(generate), Number(times));
-} else await products();
+} else if (values.kernels) await products();
+else {
+  const only = values.only?.split(',') ?? [];
+  await runKit(only, values.out ?? inRoot('build', 'bench-gpu.json'), positionals);
+}

@@ -1,104 +1,112 @@
-// Parts of bench:gpu that need only Node, dist/ and the package `webgpu`, for a machine with a GPU.
-// Each part runs alone, and its JSON is written as soon as it is done.
-//   npm run bench:gpu -- --only probe,models [--out build/bench-gpu.json] [FILE…]
-//   probe    adapter, features, limits, copy bandwidth, cost of a dependent dispatch
-//   models   greedy tokens on the GPU and on the CPU, time to the first token, ms per token,
-//            dispatches and bytes of weights per token; of FILEs, or of the models of the tests
+// Parts of bench:gpu that run in Node, for a machine with a GPU: they need dist/ and the package
+// `webgpu`, or nothing in a packed kit (pack.mjs). Each runs alone, and the results are written after
+// each step, since such a machine may be there for minutes only.
+//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--out FILE.json] [FILE…]
+//   probe    adapter, features, limits, copy bandwidth, arithmetic, cost of a dependent dispatch
+//   kernels  every kernel against its reference; matrix multiplications
+//   models   FILEs, or twelve models of the tests: tokens on the GPU and on the CPU, and times
+//   shapes   models of published shapes with random weights (shape=NAME: one of them): prefill,
+//            decode, share of the copy bandwidth, time by kernel
 // SLUICE_DAWN has options of Dawn, such as backend=vulkan.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
-import { inRoot } from '../../../web/scripts/lib.mjs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { kitFile } from './bundles.mjs';
+import { dawnOptions, findDriver } from './driver.mjs';
+import { kModelTokens, models } from './models.mjs';
+import { allShapes, fileTypes, shapes } from './shapes.mjs';
 
-const kTokens = 32;
-const kFamilies = ['llama-gqa', 'qwen3', 'gemma3', 'gpt2', 'phi3-swa'];
+const kParts = ['probe', 'kernels', 'models', 'shapes'];
+const kShape = /^shape=([^:]+)(?::(.+))?$/;
 
-function testModels() {
-  const of = (name) => {
-    const folder = inRoot('tests', 'data', name);
-    const all = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-    return all.map((model) => ({ name: model.name, file: join(folder, model.file) }));
-  };
-  const families = of('arch').filter(({ name }) => kFamilies.includes(name));
-  return [...families, ...of('quant').slice(0, 7)].map(({ file }) => file);
-}
+const fixed = (value, digits = 2) => value.toFixed(digits);
+const giga = (value) => fixed(value / 1e9, 1);
 
-/** Tokens, milliseconds until the first one and per further one, and counters of the GPU. */
-async function run(Engine, file, device) {
-  const began = performance.now();
-  const engine = await Engine.load(file, { device, contextLength: 128, cache: 'none' });
-  const options = { maxTokens: kTokens, temperature: 0, ignoreEos: true };
-  const tokens = [];
-  let first;
-  let before;
-  for await (const { token } of engine.generate([1, 2, 3, 4], options)) {
-    first ??= performance.now();
-    before ??= engine.stats().engine;
-    if (token >= 0) tokens.push(token);
-  }
-  const after = engine.stats().engine;
-  const out = {
-    tokens,
-    firstTokenMs: first - began,
-    tokenMs: (performance.now() - first) / (tokens.length - 1),
-  };
-  if (device === 'webgpu') {
-    const passes = after.gpuPasses - before.gpuPasses;
-    for (const name of ['dispatches', 'submits', 'weightBytes'])
-      out[name] = (after[name] - before[name]) / passes;
-    out.kernels = engine.stats().gpuKernels;
-  }
-  await engine.dispose();
-  return out;
-}
+const kLines = {
+  probe: ({ adapter, submitMs, copyBytesPerSecond, dependentDispatchMs, flops }) =>
+    `${adapter.vendor} ${adapter.architecture} ${adapter.description}\n` +
+    `copy ${giga(copyBytesPerSecond)} GB/s, submit ${fixed(submitMs, 3)} ms, dependent dispatch ` +
+    `${fixed(1000 * dependentDispatchMs)} us, f32 ${giga(flops.f32)} GFLOPS` +
+    (flops.f16 ? `, f16 ${giga(flops.f16)}` : ''),
+  kernels: ({ check, path, failures, product, tokens, ms, int8Ms, weightBytesPerSecond }) =>
+    product
+      ? `${product}, ${tokens} tokens: ${fixed(ms, 3)} ms, int8 ${int8Ms === null ? '-' : fixed(int8Ms, 3)}, ` +
+        `weights ${giga(weightBytesPerSecond)} GB/s`
+      : `${check}, ${path}: ${failures.length ? failures.join('; ') : 'right'}`,
+  models: ({ model, gpu, cpu, equalTokens }) =>
+    `${model}: ${equalTokens} of ${kModelTokens} tokens equal, first ${fixed(gpu.loadMs + gpu.firstTokenMs, 0)} ms, ` +
+    `then ${fixed(gpu.tokenMs)} ms (CPU ${fixed(cpu.tokenMs)}), ${gpu.dispatches} dispatches`,
+  shapes: ({ shape, type, prefill, decode, shareOfCopyBandwidth, overCost }) =>
+    `${shape} ${type}: prefill ${fixed(prefill.tokensPerSecond, 0)} tokens/s, decode ` +
+    `${fixed(decode.tokensPerSecond, 1)}, ${fixed(100 * shareOfCopyBandwidth, 0)} % of the copy ` +
+    `bandwidth, ${fixed(overCost)} of its cost; encoding ${fixed(decode.encodeMs, 3)} ms`,
+};
 
-async function models(files, done) {
-  const { Engine } = await import(inRoot('dist', 'node.js'));
-  for (const file of files.length ? files : testModels()) {
-    const result = { model: basename(file) };
-    try {
-      const [gpu, cpu] = [await run(Engine, file, 'webgpu'), await run(Engine, file, 'wasm')];
-      const differs = cpu.tokens.findIndex((token, i) => token !== gpu.tokens[i]);
-      Object.assign(result, { gpu, cpu, equalTokens: differs < 0 ? kTokens : differs });
-    } catch (error) {
-      result.error = `${error.message} [${error.code}]`;
-    }
-    done(result);
-  }
-}
-
-/** `parts`: probe, models. */
-export async function runKit(parts, out, files) {
-  const unknown = parts.find((part) => !['probe', 'models'].includes(part));
-  if (unknown) throw new Error(`unknown part '${unknown}': probe, models`);
-  const results = { date: new Date().toISOString() };
-  const write = () => {
-    mkdirSync(dirname(out), { recursive: true });
-    writeFileSync(out, JSON.stringify(results, null, 1));
-  };
-  if (parts.includes('probe')) {
-    const { probe } = await import('./probe.mjs');
-    results.probe = await probe(process.env.SLUICE_DAWN?.split(';').filter(Boolean));
-    write();
-    const { adapter, submitMs, copyBytesPerSecond, dependentDispatchMs } = results.probe;
-    console.log(`${adapter.vendor} ${adapter.architecture} ${adapter.description}`);
-    console.log(
-      `copy ${(copyBytesPerSecond / 1e9).toFixed(1)} GB/s, submit ${submitMs.toFixed(3)} ms, ` +
-        `dependent dispatch ${(1000 * dependentDispatchMs).toFixed(2)} us`,
-    );
-  }
-  if (parts.includes('models')) {
-    results.models = [];
-    await models(files, (result) => {
-      results.models.push(result);
-      write();
-      const { model, error, gpu, cpu, equalTokens } = result;
-      console.log(
-        error
-          ? `${model}: ${error}`
-          : `${model}: ${equalTokens} of ${kTokens} tokens equal, first ${gpu.firstTokenMs.toFixed(0)} ms, ` +
-              `then ${gpu.tokenMs.toFixed(2)} ms (CPU ${cpu.tokenMs.toFixed(2)}), ${gpu.dispatches} dispatches`,
+/** The parts and the shapes that `only` names. */
+function parse(only) {
+  const parts = new Set();
+  const named = [];
+  for (const part of only) {
+    const [, shape, type] = kShape.exec(part) ?? [];
+    if (shape && allShapes.includes(shape) && (!type || fileTypes.includes(type))) {
+      parts.add('shapes');
+      named.push([shape, type ? [type] : fileTypes]);
+    } else if (kParts.includes(part)) parts.add(part);
+    else
+      throw new Error(
+        `unknown part '${part}': ${kParts.join(', ')}, shape=NAME or shape=NAME:TYPE ` +
+          `(${allShapes.join(', ')}; ${fileTypes.join(', ')})`,
       );
-    });
+  }
+  return { parts, named: named.length ? named : shapes.map((name) => [name, fileTypes]) };
+}
+
+/** Results of one run, written to a file as they come. */
+class Results {
+  #all = { date: new Date().toISOString(), node: process.version };
+  #out;
+  constructor(out) {
+    this.#out = out;
+    if (existsSync(kitFile)) this.#all.kit = JSON.parse(readFileSync(kitFile, 'utf8'));
+  }
+  set(part, result) {
+    this.#all[part] = result;
+    mkdirSync(dirname(this.#out), { recursive: true });
+    writeFileSync(this.#out, JSON.stringify(this.#all, null, 1));
+  }
+  /** A function that adds a result of `part`, and prints it. */
+  adder(part) {
+    const all = [];
+    return (result) => {
+      all.push(result);
+      this.set(part, all);
+      const label = result.model ?? `${result.shape} ${result.type}`;
+      console.log(result.error ? `${label}: ${result.error}` : kLines[part](result));
+    };
+  }
+}
+
+/** `only`: parts, and shapes as shape=NAME. `sizes`: of the shapes' prompts and generations. */
+export async function runKit(only, out, files, sizes = {}) {
+  const { parts, named } = parse(only.length ? only : kParts);
+  findDriver();
+  const results = new Results(out);
+  let speeds;
+  if (parts.has('probe') || parts.has('shapes')) {
+    const { probe } = await import('./probe.mjs');
+    speeds = await probe(dawnOptions());
+    results.set('probe', speeds);
+    console.log(kLines.probe(speeds));
+  }
+  if (parts.has('kernels')) {
+    const { kernels } = await import('./kernels.mjs');
+    await kernels(results.adder('kernels'));
+  }
+  if (parts.has('models')) await models(files, results.adder('models'));
+  if (parts.has('shapes')) {
+    const { measureShapes } = await import('./shape-run.mjs');
+    const add = results.adder('shapes');
+    for (const [name, types] of named)
+      await measureShapes([name], speeds, add, { types, ...sizes });
   }
   console.log(`written: ${out}`);
 }

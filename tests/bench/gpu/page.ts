@@ -48,6 +48,10 @@ async function open(): Promise<[GPUDevice, Kernels, Kernels]> {
   ];
 }
 
+/** Bytes of the weights of a shape. */
+export const weightBytes = ({ type, rows, cols }: Shape): number =>
+  rows * rowBytes(typeIds[type]!, cols);
+
 type Record = (to: Recorder) => void;
 
 /** Weights, activations, and an output area for each variant. */
