@@ -74,7 +74,7 @@ int32_t Generation::Impl::steps_to_queue() const {
   const bool drawn = params.temperature > 0;
   const int32_t most = session.max_queue();
   if (most < 2 || upcoming.size() != 1 || drafter || matcher || options.logprobs >= 0 ||
-      !options.script.empty() || !sample::keeps_logits(params) ||
+      !options.script.empty() || !params.logit_bias.empty() ||
       (drawn && (params.top_k < 1 || params.top_k > session::kMaxQueuedTopK)) ||
       static_cast<int32_t>(session.chosen().size()) < queued) {
     return 0;
@@ -86,13 +86,20 @@ int32_t Generation::Impl::steps_to_queue() const {
 Status Generation::Impl::begin_queue(int32_t steps) {
   if (!options.ignore_eos) queue.stops = tokenizer.end_of_generation();
   const sample::Params& params = options.sampling;
-  if (params.temperature > 0) {
-    const std::span<float> all(sampling, 4 + static_cast<size_t>(steps));
+  const bool penalized = sample::penalizes(params);
+  if (params.temperature > 0 || penalized) {
+    const int32_t n_ctx = session.context().plan.context.n_ctx;
+    const int32_t last_n = params.penalty_last_n < 0 ? n_ctx : params.penalty_last_n;
+    const std::span<float> all(sampling, session::kQueueParams + static_cast<size_t>(steps));
     all[0] = params.temperature;
     all[1] = static_cast<float>(params.top_k);
     all[2] = params.top_p;
     all[3] = params.min_p;
-    sampler.peek(all.subspan(4));
+    all[4] = params.repeat_penalty;
+    all[5] = params.frequency_penalty;
+    all[6] = params.presence_penalty;
+    all[7] = static_cast<float>(penalized ? std::min(last_n, n_ctx) : 0);
+    sampler.peek(all.subspan(session::kQueueParams));
     queue.sampling = all;
   }
   return session.begin_queue(upcoming[0], steps, queue);

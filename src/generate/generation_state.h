@@ -85,13 +85,13 @@ struct Generation::Impl {
   State state = State::kEnded;
   bool in_prompt = true;
   std::optional<Drafter> drafter;
-  float sampling[4 + session::kMaxQueue];  // of `queue`
-  session::StepQueue queue;                // steps whose tokens the executor chooses
-  int32_t queued = 0;                      // steps of the pass, if it is a queue
-  std::vector<Token> upcoming;             // tokens of the next pass
-  int32_t length = 0;                      // tokens of the sequence before unconfirmed draft tokens
-  int32_t first_row = 0;                   // position whose logits are the first of the pass
-  std::vector<Piece> pieces;  // the first `ready` of them can be taken, the others are held
+  float sampling[session::kQueueParams + session::kMaxQueue];  // of `queue`
+  session::StepQueue queue;     // steps whose tokens the executor chooses
+  int32_t queued = 0;           // steps of the pass, if it is a queue
+  std::vector<Token> upcoming;  // tokens of the next pass
+  int32_t length = 0;           // tokens of the sequence before unconfirmed draft tokens
+  int32_t first_row = 0;        // position whose logits are the first of the pass
+  std::vector<Piece> pieces;    // the first `ready` of them can be taken, the others are held
   size_t ready = 0;
   uint64_t released_bytes = 0;  // text bytes of all pieces that became ready
   Finish finish = Finish::kNone;

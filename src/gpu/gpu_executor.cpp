@@ -109,6 +109,9 @@ void GpuExecutor::hand_over() {
     pass_.stops = address(spec_.queue->stops.data());
     pass_.n_stops = static_cast<uint32_t>(spec_.queue->stops.size());
     pass_.sampling = address(spec_.queue->sampling.data());
+    const auto recent = held_of_->recent(spec_.queue->penalty_window());
+    pass_.recent = address(recent.data());
+    pass_.n_recent = static_cast<uint32_t>(recent.size());
   }
   pass_.state = GpuPass::kWanted;
   where_ = Where::kGpu;

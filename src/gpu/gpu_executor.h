@@ -54,6 +54,8 @@ struct GpuPass {
   uint32_t chosen = 0, n_chosen = 0;
   uint32_t stops = 0, n_stops = 0;  // address and number of StepQueue::stops
   uint32_t sampling = 0;            // address of StepQueue::sampling
+  // Address and number of the tokens in the window of the penalties.
+  uint32_t recent = 0, n_recent = 0;
 };
 
 class GpuExecutor final : public session::Executor {

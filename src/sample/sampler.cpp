@@ -116,12 +116,6 @@ std::vector<Candidate> top_of(size_t count, const Candidate* from, const float* 
   return result;
 }
 
-bool penalizes(const Params& params) {
-  return params.penalty_last_n != 0 &&
-         (params.repeat_penalty != 1 || params.frequency_penalty != 0 ||
-          params.presence_penalty != 0);
-}
-
 bool within(float value, float low, float high) {
   return value >= low && value <= high;
 }
@@ -168,8 +162,10 @@ Status validate(const Params& params, int64_t n_vocab) {
   return {};
 }
 
-bool keeps_logits(const Params& params) {
-  return params.logit_bias.empty() && !penalizes(params);
+bool penalizes(const Params& params) {
+  return params.penalty_last_n != 0 &&
+         (params.repeat_penalty != 1 || params.frequency_penalty != 0 ||
+          params.presence_penalty != 0);
 }
 
 Result<uint64_t> parse_seed(std::string_view text) {

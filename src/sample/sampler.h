@@ -40,8 +40,8 @@ struct Params {
 // 2^64 - 1. Errors: kInvalidArgument.
 [[nodiscard]] Result<uint64_t> parse_seed(std::string_view text);
 
-// Whether logits are taken as they are, without penalties and biases.
-[[nodiscard]] bool keeps_logits(const Params& params);
+// Whether any penalty changes logits.
+[[nodiscard]] bool penalizes(const Params& params);
 
 struct Candidate {
   Token token;

@@ -45,6 +45,12 @@ class Sequence {
   [[nodiscard]] std::span<const Token> tokens() const {
     return {tokens_.data(), static_cast<size_t>(position_)};
   }
+  // The last n tokens, or as many as there are, up to the first one of the running pass.
+  [[nodiscard]] std::span<const Token> recent(int32_t n) const {
+    const int32_t end = position_ + 1;
+    const int32_t first = std::max(end - n, 0);
+    return {tokens_.data() + first, static_cast<size_t>(end - first)};
+  }
   // The vocabulary id of the token at any position, including the running pass; 0 in a picture.
   [[nodiscard]] Token token(int32_t position) const {
     const Token token = tokens_[static_cast<size_t>(position)];

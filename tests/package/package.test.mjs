@@ -26,7 +26,7 @@ const limits = {
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [112 * kB, 35 * kB], // 3 kB of it are int8 and f16 matrix multiplication
-  'gpu-auto.js': [7 * kB, 3 * kB], // only for device 'auto'
+  'gpu-auto.js': [7 * kB, 3.2 * kB], // only for device 'auto'
   'gpu-types.js': [22 * kB, 5.5 * kB], // only for files with rare quantization types
   'index.js': [40 * kB, 14 * kB],
   'embed.js': [4 * kB, 2 * kB],

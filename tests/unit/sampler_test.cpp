@@ -333,16 +333,15 @@ TEST(Sampler, DrawsWithWhatItPeekedAtAndSkips) {
   }
 }
 
-TEST(Sampler, KeepsLogitsWithoutPenaltiesAndBiases) {
+TEST(Sampler, PenalizesWithinAWindow) {
   Params p;
-  EXPECT_TRUE(keeps_logits(p));
-  p.logit_bias = {{1, 0.5f}};
-  EXPECT_FALSE(keeps_logits(p));
-  p.logit_bias.clear();
+  EXPECT_FALSE(penalizes(p));
   p.presence_penalty = 1;
-  EXPECT_FALSE(keeps_logits(p));
+  EXPECT_TRUE(penalizes(p));
+  p.penalty_last_n = -1;
+  EXPECT_TRUE(penalizes(p));
   p.penalty_last_n = 0;
-  EXPECT_TRUE(keeps_logits(p));
+  EXPECT_FALSE(penalizes(p));
 }
 
 TEST(Sampler, BrokenLogitsDoNoHarm) {

@@ -223,7 +223,11 @@ const kQueues = [
   [{ temperature: 0.9, topK: 40, topP: 0.95, minP: 0.05, seed: 3 }, true],
   [{ temperature: 1.5, topK: 64, topP: 1, minP: 0, seed: 4 }, true],
   [{ temperature: 1, topK: 0, seed: 5 }, false],
-  [{ temperature: 0, frequencyPenalty: 1 }, false],
+  [{ temperature: 0, logitBias: { 5: 1 } }, false],
+  [{ temperature: 0, frequencyPenalty: 1 }, true],
+  [{ temperature: 0, repeatPenalty: 1.3, penaltyLastN: 4 }, true],
+  [{ temperature: 0.9, topK: 40, presencePenalty: 0.6, repeatPenalty: 1.1, seed: 6 }, true],
+  [{ temperature: 1, topK: 64, frequencyPenalty: 0.3, penaltyLastN: -1, seed: 7 }, true],
 ];
 // Embeddings of positions; recurrent states; scaled embeddings and a soft cap; a head of its own.
 const queuing = [

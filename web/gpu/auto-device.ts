@@ -4,7 +4,7 @@
 import type { LoadSpec } from '../protocol/messages.js';
 import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
 import { adapterFor, adapterName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
-import { choose, onlyCpu } from './device-selection.js';
+import { onlyCpu } from './device-selection.js';
 import { Kernels } from './kernels.js';
 import { typeIds, typeOf } from './kernels/types.js';
 import { asset } from '../io/asset.js';
@@ -95,7 +95,7 @@ async function measured(
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('the speed of the CPU was not measured');
-  const { timePrompt } = await asset<typeof CpuBenchmark>(
+  const { choose, timePrompt } = await asset<typeof CpuBenchmark>(
     'gpu-auto.js',
     new URL('./gpu-auto.js', import.meta.url),
   );

@@ -150,7 +150,7 @@ export class GpuExecutor {
           this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
         this.#writer.finish(recorder, step, rows);
       }
-      if (queued) this.#queue.prepare(recorder, rows);
+      if (queued) this.#queue.choose(recorder, rows);
     });
     this.#ready.add(kind);
   }

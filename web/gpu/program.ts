@@ -244,9 +244,11 @@ export const enum Word {
   Stops,
   NStops,
   Sampling,
+  Recent,
+  NRecent,
 }
 
-export const kWords = Word.Sampling + 1;
+export const kWords = Word.NRecent + 1;
 
 export const enum PassState {
   None,

@@ -64,7 +64,7 @@ export function layOut(program: Program, batch: number): Layout {
     given: take(pairs * most((_, n) => n)),
   };
   const states = planStates(program, take);
-  const queue = planQueue(take);
+  const queue = planQueue(take, program.nVocab);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
   const products = program.ops.filter(({ kind }) => kind === OpKind.Matmul || kind === OpKind.Moe);

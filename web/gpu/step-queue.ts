@@ -3,10 +3,18 @@
 // that ends the text sets a flag in the arena; steps behind it are computed in vain, and dropped.
 // Requires the whole model on the GPU, with the rows of its embedding.
 
-import { Kernels, type Draw, type Recorder } from './kernels.js';
+import { Kernels, type Recorder, type Sampling } from './kernels.js';
 import { Buf, Word, type Program } from './program.js';
 import type { GpuPlan } from './plan.js';
-import { kCount, kDraws, kMaxSteps, kMaxStops, kStops, type QueuePlan } from './queue-plan.js';
+import {
+  kCount,
+  kDraws,
+  kLeaving,
+  kMaxSteps,
+  kMaxStops,
+  kStops,
+  type QueuePlan,
+} from './queue-plan.js';
 import type { Rows, Writer } from './record.js';
 
 /** Steps after which what is recorded is submitted, so that the GPU does not wait for the rest. */
@@ -17,7 +25,7 @@ export const queueBytes = ({ ops }: Program): number => 16 * (ops.length + 8) * 
 const kQueueMs = 100;
 const kMinSteps = 4;
 /** Parameters in front of the draws of StepQueue::sampling. */
-const kSampling = 4;
+const kSampling = 8;
 
 /** Whether the program can compute queued steps, if its embedding is on the GPU. */
 export const queues = ({ embedding, mats, cut, nVocab }: Program): boolean =>
@@ -32,7 +40,7 @@ export class StepQueue {
   readonly #writer: Writer;
   readonly #layout: { queue: QueuePlan; buffers: number[] };
   #nStops = 0;
-  #draw: Draw | undefined;
+  #sampling: Sampling | undefined;
 
   constructor(
     program: Program,
@@ -55,7 +63,7 @@ export class StepQueue {
     return kSubmits.has(step);
   }
 
-  /** Writes the first token, what ends the queue and the draws to the arena. */
+  /** Writes the first token, what ends the queue, and what sampling needs to the arena. */
   begin(queue: GPUQueue, words: Uint32Array, arena: GPUBuffer): void {
     const stops = new Int32Array(words.buffer, words[Word.Stops], words[Word.NStops]).subarray(
       0,
@@ -65,17 +73,33 @@ export class StepQueue {
     floats[0] = words[Word.Token]!;
     floats.set(stops, kStops);
     this.#nStops = stops.length;
-    this.#draw = undefined;
+    this.#sampling = undefined;
     if (words[Word.Sampling]) {
-      const [temperature, topK, topP, minP, ...draws] = new Float32Array(
-        words.buffer,
-        words[Word.Sampling],
-        kSampling + words[Word.Steps]!,
-      );
-      this.#draw = { temperature: temperature!, topK: topK!, topP: topP!, minP: minP! };
-      floats.set(draws, kDraws);
+      const given = [
+        ...new Float32Array(words.buffer, words[Word.Sampling], kSampling + words[Word.Steps]!),
+      ];
+      floats.set(given.slice(kSampling), kDraws);
+      const window = (this.#sampling = given as Sampling)[kSampling - 1];
+      if (window) {
+        const counts = this.#count(words, window, floats.subarray(kLeaving, kStops));
+        queue.writeBuffer(arena, 4 * this.#layout.queue.counts, counts);
+      }
     }
     queue.writeBuffer(arena, 4 * this.#layout.queue.tokens, floats);
+  }
+
+  /** How often each token occurs in the window before the queue; `leaving`: see Choose. */
+  #count(words: Uint32Array, window: number, leaving: Float32Array): Float32Array<ArrayBuffer> {
+    const recent = new Int32Array(words.buffer, words[Word.Recent], words[Word.NRecent]);
+    const counts = new Float32Array(this.#program.nVocab);
+    const n = recent.length;
+    for (const token of recent) if (token in counts) counts[token]!++; // others stand for pictures
+    leaving.forEach((_, step) => {
+      const i = step + n - window;
+      const token = recent[i]!; // undefined: none has left yet
+      leaving[step] = i < n ? (token in counts ? token : -1) : n - i - 2;
+    });
+    return counts;
   }
 
   /** Records the lookup of the step's token. `place`: the buffer of a unit of plan.table. */
@@ -109,23 +133,13 @@ export class StepQueue {
 
   /** Records the choice of the token behind the step. */
   choose(to: Recorder, rows: Rows): void {
-    this.#choose(to, rows, this.#draw);
-  }
-
-  /** Records both ways to choose, whose pipelines any queue may need. */
-  prepare(to: Recorder, rows: Rows): void {
-    this.#choose(to, rows, undefined);
-    this.#choose(to, rows, { temperature: 1, topK: 1, topP: 1, minP: 0 });
-  }
-
-  #choose(to: Recorder, rows: Rows, draw: Draw | undefined): void {
     to.choose({
       ...this.#layout.queue,
       logits: this.#layout.buffers[Buf.Logits]!,
       n: this.#program.nVocab,
       step: rows.step,
       n_stops: this.#nStops,
-      draw,
+      sampling: this.#sampling,
     });
   }
 

@@ -209,7 +209,7 @@ export interface Rows {
  * Adds a token to a queue of steps, behind step `step`: the likeliest of n logits, or one that is
  * drawn. If no earlier token has ended the queue, `tokens` [step + 1] and the number at `count` are
  * set, and `ended` becomes 1 for a token of `stops`. `ended` becomes 1 without a token if no logit is
- * a number, or if a draw is too close to call in f32. All are places of floats in the arena.
+ * a number, or if the choice is too close to call in f32. All are places of floats in the arena.
  */
 export interface Choose {
   logits: number;
@@ -222,16 +222,29 @@ export interface Choose {
   n_stops: number;
   draws: number; // of each step, in [0, 1)
   best: number; // scratch: kChooseScratch floats
-  draw?: Draw | undefined;
+  sampling?: Sampling | undefined; // undefined: the likeliest
+  /** For penalties: [n] how often each token occurs in their window, which the choice updates. */
+  counts: number;
+  /**
+   * What leaves the window behind each step: a token, -1 for none, or -1 - i for number i of `tokens`.
+   */
+  leaving: number;
 }
 
-/** Parameters of sample::Params; topK: 1 to kMaxTopK. */
-export interface Draw {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-}
+/**
+ * Parameters of sample::Params, and the window of the penalties. Temperature 0: the likeliest; with
+ * one, topK is 1 to kMaxTopK. Window 0: no penalties.
+ */
+export type Sampling = [
+  temperature: number,
+  topK: number,
+  topP: number,
+  minP: number,
+  repetition: number,
+  frequency: number,
+  presence: number,
+  window: number,
+];
 
 /** A causal convolution over time of each of n channels, in place. */
 export interface Convolve {

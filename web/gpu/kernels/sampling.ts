@@ -1,6 +1,6 @@
 // Chooses tokens on the GPU, for steps that are queued one behind another (../step-queue.ts).
 
-import type { Choose } from './calls.js';
+import type { Choose, Sampling } from './calls.js';
 import type { Dispatcher } from './dispatcher.js';
 import chooseText from '../../../kernels/wgsl/choose.wgsl';
 
@@ -10,19 +10,44 @@ const kMaxParts = 128;
 /** The largest top-k. */
 export const kMaxTopK = 64;
 /** Floats of scratch memory. */
-export const kChooseScratch = kMaxParts * kMaxTopK;
+export const kChooseScratch = kMaxParts * (kMaxTopK + 1);
 
-export function choose(to: Dispatcher, { draw, ...op }: Choose): void {
+const kGreedy: Sampling = [0, 1, 1, 0, 1, 0, 0, 0];
+
+export function choose(to: Dispatcher, { sampling = kGreedy, counts, ...op }: Choose): void {
   const parts = Math.min(kMaxParts, Math.ceil(op.n / (kEach * kWorkgroup)));
-  const { topK: k = 1, temperature = 1, topP = 1, minP = 0 } = draw ?? {};
-  for (const last of [false, true])
+  const [
+    temperature,
+    topK,
+    top_probability,
+    min_probability,
+    repetition,
+    frequency,
+    presence,
+    window,
+  ] = sampling;
+  const top = temperature ? topK : 1;
+  for (const last of [0, 1])
     to.run(
       {
         name: 'choose',
         texts: [chooseText],
-        constants: { WG: kWorkgroup, MOST: kMaxTopK, LAST: last, DRAW: last && !!draw },
+        constants: { WG: kWorkgroup, MOST: kMaxTopK + 1 },
       },
-      { ...op, parts, k, temperature, top_probability: topP, min_probability: minP },
-      [last ? 1 : parts],
+      {
+        ...op,
+        parts,
+        last,
+        top,
+        k: window ? top + 1 : top,
+        counts: window ? counts : -1,
+        temperature,
+        top_probability,
+        min_probability,
+        repetition,
+        frequency,
+        presence,
+      },
+      [last || parts],
     );
 }
