@@ -4,6 +4,7 @@
 import type { Engine } from 'sluice-llm';
 
 import { byId, make } from './dom.js';
+import { ExpertMeter } from './expert-meter.js';
 import { bytes, rate } from './format.js';
 import { LayersView } from './layers-view.js';
 import { memoryParts, stackedBar } from './preflight.js';
@@ -28,6 +29,7 @@ export class EnginePanel {
   private readonly figures = byId('figures');
   private readonly network = new Meter();
   private readonly store = new Meter();
+  private readonly experts = new ExpertMeter();
   private engine: Engine | null = null;
   private memory = '';
 
@@ -78,6 +80,9 @@ export class EnginePanel {
         `of ${engine.info.plan.contextLength} tokens`,
       ],
       ['Threads', String(stats.threads)],
+      ...(engine.info.experts > 0
+        ? [['Experts', ...this.experts.read(stats.engine)] as [string, string, string]]
+        : []),
       stats.device === 'webgpu'
         ? ['Device', stats.gpuName!, `${bytes(memory.gpu)} on the GPU`]
         : ['Device', 'CPU'],

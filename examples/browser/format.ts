@@ -32,6 +32,9 @@ export function rate(perSecond: number): string {
   return perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toPrecision(2);
 }
 
+/** 0.314 → "31 %". */
+export const percent = (share: number): string => `${Math.round(100 * share)} %`;
+
 /** "just now", "5 min ago", "3 h ago", or the day. */
 export function ago(time: number): string {
   const minutes = (Date.now() - time) / 60_000;

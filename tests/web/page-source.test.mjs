@@ -85,6 +85,20 @@ test('finding sentences reads each character once', () => {
   }
 });
 
+test('the cache of experts is shown for the last tokens', async () => {
+  const { ExpertMeter } = await importPage('expert-meter');
+  const meter = new ExpertMeter();
+  const read = (expertHits, expertMisses, expertBytesRead, tokens) =>
+    meter.read({ expertHits, expertMisses, expertBytesRead, tokens });
+  assert.deepEqual(read(0, 0, 0, 0), ['–', '']);
+  assert.deepEqual(read(30, 10, 8000, 10), ['75 % hits', '800 B read per token']);
+  assert.deepEqual(read(30, 10, 8000, 10), ['75 % hits', '800 B read per token'], 'idle');
+  // Every token hits 9 of 10 experts and reads 2000 bytes: soon the first ones no longer count.
+  for (let i = 1; i <= 20; i++) read(30 + 9 * i, 10 + i, 8000 + 2000 * i, 10 + i);
+  assert.deepEqual(read(210, 30, 48000, 30), ['90 % hits', '2.00 kB read per token']);
+  assert.deepEqual(read(1, 3, 400, 1), ['25 % hits', '400 B read per token'], 'another engine');
+});
+
 test('changes of two tabs are merged, and deleted turns stay deleted', async () => {
   const { Marks, adopt, newTalk, newTurn, readTalk } = await importPage('conversation');
   const copy = (talk) => readTalk(structuredClone(talk));

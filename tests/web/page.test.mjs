@@ -134,6 +134,36 @@ for (const theme of ['light', 'dark']) {
   );
 }
 
+test("a mixture's figures have the hit rate of its experts", async () => {
+  const figure = /Experts(\d+) % hits[\d.]+ k?B read per token/;
+  writeFileSync(
+    join(pages.site, 'mixture.gguf'),
+    readFileSync(join(root, 'tests', 'data', 'families', 'qwen3moe.gguf')),
+  );
+  await withPage(
+    {},
+    async (page) => {
+      await ready(page);
+      await page.check('[name=mode][value=text]', { force: true });
+      await limit(page, 40);
+      await say(page, 'Once upon a time');
+      await idle(page);
+      await shows(page, '#figures', figure);
+      assert.ok(Number(figure.exec(await page.textContent('#figures'))[1]) < 100);
+    },
+    { query: '?model=/mixture.gguf&budget=1400000' },
+  );
+  await withPage(
+    {},
+    async (page) => {
+      await ready(page);
+      await shows(page, '#figures', /Threads/);
+      assert.doesNotMatch(await page.textContent('#figures'), /Experts/);
+    },
+    { query: model },
+  );
+});
+
 test('the theme follows the system until it is switched, and is remembered then', () =>
   withPage({ colorScheme: 'dark' }, async (page) => {
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
@@ -577,7 +607,7 @@ test('errors are explained: what happened, what to do, and a folded line with th
         /[A-Z]{3}_|[A-Z]{6}/,
         'a code outside of the folded line',
       );
-      await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
+      await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1400000`);
       await page.click('#load');
       await page.waitForFunction(() =>
         /the smallest that works is 1\.\d+ MB.*Raise the budget.*BUDGET_TOO_SMALL.*Use/s.test(
