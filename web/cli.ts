@@ -15,7 +15,7 @@ import { didYouMean, otherCommand, spelling } from './cli/spellings.js';
 import { Engine, SluiceError } from './node.js';
 import { publicUrl } from './protocol/address.js';
 import { Server } from './serve/server.js';
-import type { MemoryPlan, ModelInfo } from './protocol/types.js';
+import type { MemoryPlan, ModelInfo, SpeedEstimate } from './protocol/types.js';
 
 const text = { type: 'string' } as const;
 const flag = { type: 'boolean' } as const;
@@ -284,6 +284,21 @@ function speedLines({ speed = {} }: ModelInfo): [string, string][] {
     ...line('model cache', megabytes(speed.cacheBytesPerSecond), 'MB/s'),
     ...line('network', megabytes(speed.networkBytesPerSecond), 'MB/s'),
     ...line('download', speed.downloadSeconds, 's left'),
+    ...expertLines(speed),
+  ];
+}
+
+/** What the estimate assumes of a mixture's router. */
+function expertLines(speed: SpeedEstimate): [string, string][] {
+  const { expertsInMemory, expertHitRate, bytesReadPerToken } = speed;
+  if (expertHitRate === undefined) return [];
+  const percent = (share = 0): string => `${humanNumber(100 * share)} %`;
+  return [
+    [
+      '  experts',
+      `${percent(expertsInMemory)} in memory, hit rate ${percent(expertHitRate)} if chosen uniformly at random`,
+    ],
+    ['  reads', `${decimalBytes(bytesReadPerToken ?? 0)} per token`],
   ];
 }
 

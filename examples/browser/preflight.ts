@@ -4,7 +4,7 @@
 import type { MemoryPlan, ModelInfo } from 'sluice-llm';
 
 import { make, swatch } from './dom.js';
-import { bytes, count, rate, seconds } from './format.js';
+import { bytes, count, percent, rate, seconds } from './format.js';
 
 const kFastest = 500; // tokens per second; above that, parts that are not measured dominate
 
@@ -16,6 +16,19 @@ function speedRow({ speed }: ModelInfo): [string, string][] {
   const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && cacheBytesPerSecond;
   const limit = reading ? `by reading at ${bytes(cacheBytesPerSecond)}/s` : 'by compute';
   return [['Expected', `about ${rate(tokensPerSecond)} tokens/s, limited ${limit}`]];
+}
+
+/** What the estimate assumes of a mixture's experts; empty if it is none. */
+function expertsRow({ speed, experts, expertsUsed }: ModelInfo): [string, string][] {
+  if (speed?.expertHitRate === undefined) return [];
+  const { expertsInMemory = 1, expertHitRate } = speed;
+  return [
+    [
+      'Experts',
+      `a token uses ${expertsUsed} of ${experts} per layer; ${percent(expertsInMemory)} are in ` +
+        `memory, hit rate ${percent(expertHitRate)} if chosen at random`,
+    ],
+  ];
 }
 
 function downloadText({ bytes: size, speed }: ModelInfo): string {
@@ -69,10 +82,11 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     .join(', ');
   const verdict = plan.resident
     ? `Runs here: all ${bytes(info.bytes)} stay in memory.`
-    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} are streamed ` +
-      'for every token.';
+    : `Runs here: ${bytes(plan.pinned)} stay in memory, ` +
+      `${bytes(info.speed?.bytesReadPerToken ?? plan.bytesPerPass)} are streamed for every token.`;
   const rows: [string, string][] = [
     ...speedRow(info),
+    ...expertsRow(info),
     ...(info.device ? [['Device', info.device.reason] as [string, string]] : []),
     ['Needs at least', `${bytes(plan.minimum)} with a context of ${count(plan.contextLength)}`],
     ['Download', downloadText(info)],

@@ -71,17 +71,22 @@ Result<ExpertTrace> read_expert_trace(const std::string& path) {
   return out;
 }
 
-Status ExpertReplay::attach(const model::Program& program, session::Executor& executor) {
+Status check_experts(const ExpertTrace& trace, const model::Program& program) {
   for (const model::Moe& moe : program.moes) {
     const auto experts = static_cast<int32_t>(moe.up.size());
-    if (experts == trace_.experts && moe.n_used == trace_.used) continue;
+    if (experts == trace.experts && moe.n_used == trace.used) continue;
     return error(Code::kInvalidArgument,
-                 "the expert trace uses %d of %d experts, and this model %d of %d", trace_.used,
-                 trace_.experts, moe.n_used, experts);
+                 "the expert trace uses %d of %d experts, and this model %d of %d", trace.used,
+                 trace.experts, moe.n_used, experts);
   }
   if (program.moes.empty()) {
     return error(Code::kInvalidArgument, "an expert trace needs a mixture of experts");
   }
+  return {};
+}
+
+Status ExpertReplay::attach(const model::Program& program, session::Executor& executor) {
+  SLUICE_RETURN_IF_ERROR(check_experts(trace_, program));
   executor.hook_routing({[](void* context, int32_t mixture, int32_t n_tokens, int32_t n_used,
                             session::Choice* choices) {
                            static_cast<ExpertReplay*>(context)->replace(mixture, n_tokens, n_used,

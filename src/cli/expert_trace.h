@@ -27,6 +27,9 @@ struct ExpertTrace {
 // Errors: those of reading; kInvalidArgument, which names the line.
 [[nodiscard]] Result<ExpertTrace> read_expert_trace(const std::string& path);
 
+// Errors: kInvalidArgument, if the model's mixtures do not have the trace's numbers of experts.
+[[nodiscard]] Status check_experts(const ExpertTrace& trace, const model::Program& program);
+
 // Counts the tokens of batches. Rows without wanted logits are dropped before the last layer, so a
 // mixture may see only the last rows of a batch.
 class BatchTokens {
@@ -50,7 +53,7 @@ class BatchTokens {
 class ExpertReplay {
  public:
   explicit ExpertReplay(ExpertTrace trace) : trace_(std::move(trace)) {}
-  // Errors: kInvalidArgument, if the model's mixtures do not have the trace's numbers of experts.
+  // Errors: check_experts().
   [[nodiscard]] Status attach(const model::Program& program, session::Executor& executor);
 
  private:

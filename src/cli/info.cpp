@@ -1,11 +1,14 @@
 // `sluice info`: prints a model's metadata and memory plan from its header alone.
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/byte_size.h"
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/info_projector.h"
 #include "cli/pictures.h"
+#include "cli/trace_hits.h"
 #include "generate/draft_pair.h"
 #include "gguf/printable.h"
 #include "session/speed_estimate.h"
@@ -14,6 +17,13 @@ namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
+
+struct InfoOptions {
+  Common common;
+  PictureOptions pictures;
+  std::string expert_trace;
+  std::string read_rate;  // "500M"
+};
 
 // Prints whole numbers without a fraction.
 json to_json(const session::ReportValue& value) {
@@ -106,6 +116,20 @@ void print_speed(const json& speed) {
   line("  download", "downloadSeconds", 1, "s left");
 }
 
+// What the estimate assumes of a mixture's router.
+void print_experts(const json& speed) {
+  if (!speed.contains("expertHitRate")) return;
+  const auto percent = [&speed](const char* key) {
+    return human_number(100 * speed[key].get<double>()) + " %";
+  };
+  const bool traced = speed["expertHitRateFrom"] == "trace";
+  line("  experts", percent("expertsInMemory") + " in memory, hit rate " +
+                        percent("expertHitRate") +
+                        (traced ? " in the trace" : " if chosen uniformly at random"));
+  const double bytes = speed["bytesReadPerToken"].get<double>();
+  line("  reads", human_bytes(static_cast<uint64_t>(bytes)) + " per token");
+}
+
 // Estimates how fast weights can be read: measures part of a local file, or takes the rate at which
 // the header was downloaded in `ms`. The download rate also gives the remaining download time.
 session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
@@ -133,7 +157,23 @@ session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
   return {network, 0, false};
 }
 
-int info(const Common& common, const PictureOptions& picture_options) {
+// The hit rate of the trace under the plan, if there is one. Errors: read_expert_trace's;
+// kInvalidArgument, if the model is no such mixture.
+Result<std::optional<session::ExpertHits>> traced_hits(const std::string& path,
+                                                       const session::Inspection& found) {
+  if (path.empty()) return std::optional<session::ExpertHits>();
+  const Result<ExpertTrace> trace = read_expert_trace(path);
+  if (!trace.ok()) return trace.status();
+  SLUICE_RETURN_IF_ERROR(check_experts(*trace, found.program));
+  const auto layers = static_cast<int32_t>(found.program.moes.size());
+  const Result<double> rate =
+      trace_hit_rate(*trace, layers, session::streamed_bytes(found).in_memory);
+  if (!rate.ok()) return rate.status();
+  return std::optional<session::ExpertHits>({*rate, "trace"});
+}
+
+int info(const InfoOptions& options) {
+  const Common& common = options.common;
   Result<native::LoadOptions> load = load_options(common);
   if (!load.ok()) return fail(load.status());
   const double start = monotonic_ms();
@@ -145,7 +185,7 @@ int info(const Common& common, const PictureOptions& picture_options) {
   if (!adapters.ok()) return fail(adapters.status());
   load->engine.adapters = adapters->sources();
   load->engine.base_bytes += header->held;
-  const auto pictures = open_pictures(picture_options, common.model, /*needed=*/false, &*load);
+  const auto pictures = open_pictures(options.pictures, common.model, /*needed=*/false, &*load);
   if (!pictures.ok()) return fail(pictures.status());
   json out;
   out["modalities"] = json::array({"text"});
@@ -157,12 +197,19 @@ int info(const Common& common, const PictureOptions& picture_options) {
   const Result<session::Inspection> found =
       generate::inspect(header->header, load->engine, nullptr, 0, sink);
   if (!found.ok()) return fail(found.status());
-  session::report_speed(*found, read_speed(*header, header_ms, sink), sink);
+  const auto hits = traced_hits(options.expert_trace, *found);
+  if (!hits.ok()) return fail(hits.status());
+  session::ReadSpeed reading = read_speed(*header, header_ms, sink);
+  if (!options.read_rate.empty()) {
+    reading = {static_cast<double>(*parse_size(options.read_rate)), 0, false};
+  }
+  session::report_speed(*found, reading, sink, *hits);
   if (common.json) {
     print_json(out, 2);
   } else {
     print_text(out, found->plan);
     print_speed(out["speed"]);
+    print_experts(out["speed"]);
   }
   return 0;
 }
@@ -170,14 +217,19 @@ int info(const Common& common, const PictureOptions& picture_options) {
 }  // namespace
 
 void add_info(CLI::App& app, int* status) {
-  auto common = std::make_shared<Common>();
+  auto options = std::make_shared<InfoOptions>();
   CLI::App* sub = add_command(app, kInspect, "info", "Show a model's header, memory plan and speed",
                               "sluice info model.gguf --memory-budget 512M");
-  add_common(*sub, *common);
-  add_lora(*sub, *common);
-  auto pictures = std::make_shared<PictureOptions>();
-  add_pictures(*sub, *pictures, /*with_images=*/false);
-  sub->callback([=] { *status = info(*common, *pictures); });
+  add_common(*sub, options->common);
+  add_lora(*sub, options->common);
+  add_pictures(*sub, options->pictures, /*with_images=*/false);
+  sub->add_option("--read-rate", options->read_rate,
+                  "bytes per second at which weights stream, such as 500M (default: measured)")
+      ->check(byte_size(1, UINT64_MAX));
+  sub->add_option("--expert-trace", options->expert_trace,
+                  "estimate the hit rate of a mixture's experts from this trace "
+                  "(default: uniform routing)");
+  sub->callback([=] { *status = info(*options); });
 }
 
 }  // namespace sluice::cli

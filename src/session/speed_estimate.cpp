@@ -227,61 +227,56 @@ double sample_ms(int64_t n_vocab) {
   return best;
 }
 
-// Bytes that a token reads of weights that are not pinned.
-double streamed_per_token(const Inspection& found) {
-  const model::HParams& hp = found.program.hp;
-  const double used = hp.moe.n_expert > 0 ? static_cast<double>(hp.moe.n_expert_used) /
-                                                static_cast<double>(hp.moe.n_expert)
-                                          : 1;
-  const int32_t at = found.program.head;
-  const Mat* head = at >= 0 ? &found.program.mats[static_cast<size_t>(at)] : nullptr;
-  const int32_t head_item = at >= 0 ? found.plan.items.mat[static_cast<size_t>(at)] : -1;
-  double bytes = 0;
-  for (const residency::Unit& u : found.plan.weights.units) {
-    if (u.pinned || u.kind == residency::MatrixKind::kEmbedding) continue;
-    double share = u.kind == residency::MatrixKind::kExpert ? used : 1;
-    if (head != nullptr && head->expert && u.matrix == head_item) share = head->share;
-    bytes += share * static_cast<double>(u.bytes);
-  }
-  return bytes;
-}
-
 }  // namespace
 
-Prediction predict(const Inspection& found, const ReadSpeed& reading) {
+Prediction predict(const Inspection& found, const ReadSpeed& reading,
+                   std::optional<ExpertHits> hits) {
   Prediction out;
+  out.streamed = streamed_bytes(found);
+  out.hits = hits.value_or(uniform_hits(out.streamed.in_memory));
   PassBenchmark benchmark(found);
   if (!benchmark.allocate()) return out;
   const double sampling = sample_ms(found.program.hp.n_vocab);
   const double packed = benchmark.pass_ms(true);
   if (packed <= 0) return out;
   out.compute_ms = packed + sampling;
-  const double streamed = streamed_per_token(found);
+  const double streamed = out.streamed.per_token(out.hits);
   if (streamed == 0) {
     out.token_ms = out.compute_ms;
     return out;
   }
   const double plain = benchmark.pass_ms(false);
   if (reading.bytes_per_second <= 0 || plain <= 0) return out;
-  const double share = std::min(1.0, streamed / work_per_token(found.program).bytes);
+  const double all = work_per_token(found.program).bytes;
+  const double share = std::min(1.0, streamed / all);
   const double compute = packed + (plain - packed) * share + sampling;
   const double read = streamed * 1000 / reading.bytes_per_second;
+  // A router's choice is known late: its missing experts are read while the others are computed.
+  const double missing = read - out.streamed.dense * 1000 / reading.bytes_per_second;
+  const double experts = compute * std::min(1.0, out.streamed.experts / all);
+  const double waiting = reading.shared ? 0 : std::max(0.0, missing - experts);
   // Reading and computing overlap as far as there are CPUs for both.
   const int cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const double work = compute * std::min(found.plan.threads.n_threads, cpus) + read * reading.busy;
   const int hands = reading.shared ? std::min(found.plan.threads.n_threads, cpus) : cpus;
-  out.token_ms = std::max({compute, reading.shared ? 0 : read, work / hands});
+  out.token_ms = std::max({compute + waiting, reading.shared ? 0 : read, work / hands});
   return out;
 }
 
-void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink) {
+void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink,
+                  std::optional<ExpertHits> hits) {
   const auto rate = [&sink](const char* key, double value) {
     if (value > 0) sink("speed", key, value);
   };
-  const Prediction p = predict(found, reading);
+  const Prediction p = predict(found, reading, hits);
   rate("tokensPerSecond", p.token_ms > 0 ? 1000 / p.token_ms : 0);
   rate("computeTokensPerSecond", p.compute_ms > 0 ? 1000 / p.compute_ms : 0);
   rate("cacheBytesPerSecond", reading.bytes_per_second);
+  if (found.program.moes.empty()) return;
+  sink("speed", "expertsInMemory", p.streamed.in_memory);
+  sink("speed", "expertHitRate", p.hits.rate);
+  sink("speed", "expertHitRateFrom", std::string(p.hits.from));
+  sink("speed", "bytesReadPerToken", p.streamed.per_token(p.hits));
 }
 
 }  // namespace sluice::session

@@ -4,6 +4,9 @@
 // Everything is measured; what could not be measured is not reported.
 #pragma once
 
+#include <optional>
+
+#include "session/expert_hits.h"
 #include "session/report.h"
 
 namespace sluice::session {
@@ -19,14 +22,20 @@ struct ReadSpeed {
 struct Prediction {
   double compute_ms = 0;  // if all weights were in memory; 0: unknown
   double token_ms = 0;    // 0: unknown
+  StreamedBytes streamed;
+  ExpertHits hits;  // of a mixture
 };
 
 // Takes tens of milliseconds (a few hundred in a tab), and up to 128 MB of memory in addition to
-// the budget (48 MB in a tab).
-[[nodiscard]] Prediction predict(const Inspection& found, const ReadSpeed& reading);
+// the budget (48 MB in a tab). `hits`: of a mixture's experts under this plan; none:
+// uniform_hits().
+[[nodiscard]] Prediction predict(const Inspection& found, const ReadSpeed& reading,
+                                 std::optional<ExpertHits> hits = {});
 
 // Reports predict() in section "speed": tokensPerSecond, computeTokensPerSecond,
-// cacheBytesPerSecond; only the values that are known.
-void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink);
+// cacheBytesPerSecond; only the values that are known. For a mixture also expertsInMemory,
+// expertHitRate, expertHitRateFrom and bytesReadPerToken.
+void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink,
+                  std::optional<ExpertHits> hits = {});
 
 }  // namespace sluice::session

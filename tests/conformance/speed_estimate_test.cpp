@@ -68,5 +68,58 @@ TEST_F(Speed, AMixtureReadsOnlyTheExpertsOfAToken) {
   EXPECT_GT(p.token_ms, 1'000);
 }
 
+// A mixture of 2 layers with 4 experts, of which a token uses 2.
+TEST_F(Speed, TheHitRateOfExpertsDecidesWhatATokenReads) {
+  inspect("families", "llama-moe.gguf", 200'000);
+  const residency::Plan& plan = found_.plan.weights;
+  double all = 0, pinned = 0;
+  for (const residency::Expert& e : plan.experts) {
+    for (uint32_t u = e.first_unit; u < e.end_unit; ++u) {
+      all += static_cast<double>(plan.units[u].bytes);
+      if (plan.units[u].pinned) pinned += static_cast<double>(plan.units[u].bytes);
+    }
+  }
+  const session::StreamedBytes streamed = session::streamed_bytes(found_);
+  EXPECT_GT(streamed.in_memory, 0);
+  EXPECT_LT(streamed.in_memory, 1);
+  EXPECT_EQ(streamed.in_memory, pinned / all);
+  EXPECT_EQ(streamed.dense + all - pinned, static_cast<double>(plan.streamed_bytes));
+  EXPECT_EQ(streamed.experts, all / 2);
+  EXPECT_EQ(streamed.per_token({1}), streamed.dense);
+  EXPECT_EQ(streamed.per_token({0.25}), streamed.dense + 0.75 * all / 2);
+  const session::ExpertHits uniform = session::uniform_hits(streamed.in_memory);
+  EXPECT_NEAR(streamed.per_token(uniform), streamed.dense + (all - pinned) / 2, 1e-6);
+  // Expert reads overlap with the experts' share of computing only.
+  const ReadSpeed slow{1000, 0, false};
+  for (const session::ExpertHits& hits : {uniform, session::ExpertHits{0.25, "trace"}}) {
+    const session::Prediction p = predict(found_, slow, hits);
+    const double bytes = streamed.per_token(hits);  // a byte takes 1 ms
+    EXPECT_GE(p.token_ms, bytes);
+    EXPECT_NEAR(p.token_ms, bytes, 1e-3 * bytes);
+  }
+}
+
+TEST_F(Speed, ReportsWhatItAssumesOfAMixture) {
+  inspect("families", "llama-moe.gguf", 200'000);
+  std::map<std::string, session::ReportValue> said;
+  const session::ReportSink sink = [&](const char*, const char* key, const auto& value) {
+    said[key] = value;
+  };
+  report_speed(found_, ReadSpeed{1000, 0, false}, sink, {{0.25, "trace"}});
+  const session::StreamedBytes streamed = session::streamed_bytes(found_);
+  EXPECT_EQ(std::get<double>(said["expertsInMemory"]), streamed.in_memory);
+  EXPECT_EQ(std::get<double>(said["expertHitRate"]), 0.25);
+  EXPECT_EQ(std::get<std::string>(said["expertHitRateFrom"]), "trace");
+  EXPECT_EQ(std::get<double>(said["bytesReadPerToken"]), streamed.per_token({0.25}));
+  const double rate = 1000 / streamed.per_token({0.25});
+  EXPECT_NEAR(std::get<double>(said["tokensPerSecond"]), rate, 1e-3 * rate);
+  inspect("families", "llama-moe.gguf", 0);
+  said.clear();
+  report_speed(found_, ReadSpeed{}, sink);
+  EXPECT_EQ(std::get<double>(said["expertsInMemory"]), 1);
+  EXPECT_EQ(std::get<double>(said["expertHitRate"]), 1);
+  EXPECT_EQ(std::get<double>(said["bytesReadPerToken"]), 0);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -117,7 +117,53 @@ test('a replayed trace decides which experts are read', () => {
   assert.ok(random.bytesPerToken > same.bytesPerToken);
 });
 
-test('wrong traces and models are errors', () => {
+test('info estimates what a token reads from a trace', () => {
+  const size = ['-c', '128', '--threads', '1', '--json'];
+  const whole = json('info', model, ...size);
+  const { layers, experts, expertsUsed: used } = whole;
+  const budget = String(Math.round((whole.plan.minimum + whole.plan.total) / 2));
+  const rate = 10_000; // bytes per second, so that reading is the limit
+  const streamed = [...size, '--memory-budget', budget, '--read-rate', String(rate)];
+  // Three matrices of 256 × 128 values in Q4_0.
+  const expertBytes = 3 * 256 * 128 * (18 / 32);
+  const near = (a, b, error = 1e-9) => assert.ok(Math.abs(a / b - 1) < error, `${a}, not ${b}`);
+  const holds = ({ speed }, hitRate, from) => {
+    assert.equal(speed.expertHitRateFrom, from);
+    near(speed.expertHitRate, hitRate);
+    near(speed.bytesReadPerToken, (1 - hitRate) * layers * used * expertBytes);
+    near(speed.tokensPerSecond, rate / speed.bytesReadPerToken, 1e-2);
+  };
+  const uniform = json('info', model, ...streamed);
+  const { expertsInMemory: share } = uniform.speed;
+  assert.ok(share > 0.2 && share < 0.8, `${share}`);
+  holds(uniform, share, 'uniform');
+
+  const traced = (tokens) => {
+    const path = at('info.jsonl');
+    writeFileSync(path, formatTrace({ layers, experts, used, tokens }));
+    return json('info', model, ...streamed, '--expert-trace', path);
+  };
+  const always = Array.from({ length: layers }, () => [0, 1]);
+  const same = traced(Array.from({ length: 300 }, () => always)).speed;
+  assert.deepEqual([same.expertHitRate, same.bytesReadPerToken], [1, 0]);
+  for (const habit of [{}, { skew: 1 }, { skew: 0.5, reuse: 0.6, distance: 4 }]) {
+    const trace = syntheticTrace({ layers, experts, used, tokens: 600, ...habit });
+    const capacity = Math.round(share * layers * experts);
+    const found = traced(trace.tokens);
+    const { hitRate } = simulate(trace, 'measured', capacity, 64);
+    assert.ok(
+      Math.abs(found.speed.expertHitRate - hitRate) < 0.02,
+      `${found.speed.expertHitRate}, not ${hitRate}`,
+    );
+    holds(found, found.speed.expertHitRate, 'trace');
+  }
+  const text = sluice('info', model, '-c', '128', '--memory-budget', budget).stdout;
+  assert.match(text, /\n {2}experts +\d\d\.?\d* % in memory, hit rate .* uniformly at random\n/);
+  assert.match(text, /\n {2}reads +\d+.* kB per token\n/);
+  assert.doesNotMatch(sluice('info', dense).stdout, /hit rate/);
+});
+
+test('a cutest('wrong traces and models are errors', () => {
   const head = '{"format":"sluice-expert-trace","version":1,"layers":1,"experts":2,"used":1}\n';
   const wrong = {
     '': /no tokens/,
@@ -132,9 +178,11 @@ test('wrong traces and models are errors', () => {
   };
   for (const [text, message] of Object.entries(wrong)) {
     writeFileSync(at('wrong.jsonl'), text);
-    const { status, stderr } = sluice('bench', model, '--expert-trace', at('wrong.jsonl'));
-    assert.equal(status, 1, text);
-    assert.match(stderr, message);
+    for (const command of ['bench', 'info']) {
+      const { status, stderr } = sluice(command, model, '--expert-trace', at('wrong.jsonl'));
+      assert.equal(status, 1, text);
+      assert.match(stderr, message);
+    }
   }
   const args = ['run', dense, '--raw', '-p', 'a', '-n', '1'];
   const { status, stderr } = sluice(...args, '--record-experts', at('dense.jsonl'));

@@ -369,6 +369,14 @@ export interface SpeedEstimate {
   networkBytesPerSecond?: number;
   /** Seconds that the rest of the download takes at that rate. 0: the model is complete. */
   downloadSeconds?: number;
+  /** Share of a mixture's experts that stays in memory, by bytes: 0 to 1. Only for mixtures. */
+  expertsInMemory?: number;
+  /** Share of a token's experts that are found in memory, 0 to 1. The estimate assumes it. */
+  expertHitRate?: number;
+  /** Where the hit rate comes from. 'uniform': every expert is as likely, the worst case. */
+  expertHitRateFrom?: 'uniform';
+  /** Bytes that a token of a mixture reads from storage at this hit rate. */
+  bytesReadPerToken?: number;
 }
 
 /** What a picture takes: tokens of the context, and memory while it is read. */
