@@ -1,17 +1,23 @@
 // npm run bench:experts: hit rates of cache policies for traces of a router's choices, against
-// Belady's rule, which knows the future; and synthetic traces for `sluice bench --expert-trace`.
+// Belady's rule, which knows the future; synthetic traces for `sluice bench --expert-trace`; and a
+// mixture's speed under budgets from the smallest to all of its weights.
 //   npm run bench:experts -- replay TRACE… [--shares 0.125,0.25,0.5] [--policies lru,lfu,lrfu,…]
 //                            [--warmup 64] [--json]
 //   npm run bench:experts -- make FILE [--layers 24] [--experts 32] [--used 4] [--tokens 512]
 //                            [--skew 0] [--reuse 0] [--distance 1] [--seed 1]
+//   npm run bench:experts -- curve MODEL [--trace FILE] [--points 10] [-n 64] [--warmup 64]
+//                            [--threads 2] [--ctx 512] [--skew 0.5] [--reuse 0.6] [--distance 4]
+//                            [--no-page-cache] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
-// memory. Shares are those of all experts that fit in memory.
+// memory. Shares are those of all experts that fit in memory. `curve` replays uniform routing, the
+// recorded trace FILE, and a synthetic trace. MODEL is a file or SHAPE:TYPE.
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
+import { curve } from './expert-curve.mjs';
 import { policies, simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
-import { table } from './lib.mjs';
+import { modelFile, table } from './lib.mjs';
 
 const kMakeOptions = ['layers', 'experts', 'used', 'tokens', 'skew', 'reuse', 'distance', 'seed'];
 const { values, positionals } = parseArgs({
@@ -21,20 +27,39 @@ const { values, positionals } = parseArgs({
     experts: { type: 'string', default: '32' },
     used: { type: 'string', default: '4' },
     tokens: { type: 'string', default: '512' },
-    skew: { type: 'string', default: '0' },
-    reuse: { type: 'string', default: '0' },
-    distance: { type: 'string', default: '1' },
+    skew: { type: 'string' },
+    reuse: { type: 'string' },
+    distance: { type: 'string' },
     seed: { type: 'string', default: '1' },
     shares: { type: 'string', default: '0.125,0.25,0.5' },
     policies: { type: 'string', default: Object.keys(policies).join() },
     warmup: { type: 'string', default: '64' },
+    trace: { type: 'string' },
+    points: { type: 'string', default: '10' },
+    generate: { type: 'string', short: 'n', default: '64' },
+    threads: { type: 'string', default: '2' },
+    ctx: { type: 'string', default: '512' },
+    'no-page-cache': { type: 'boolean' },
     json: { type: 'boolean' },
   },
 });
 
+/** The options of these names as numbers, with defaults for those that are not given. */
+const numbers = (names, defaults = {}) =>
+  Object.fromEntries(names.map((name) => [name, Number(values[name] ?? defaults[name])]));
+
 function make([file]) {
-  const options = Object.fromEntries(kMakeOptions.map((name) => [name, Number(values[name])]));
-  writeFileSync(file, formatTrace(syntheticTrace(options)));
+  const habits = { skew: 0, reuse: 0, distance: 1 };
+  writeFileSync(file, formatTrace(syntheticTrace(numbers(kMakeOptions, habits))));
+}
+
+function print(rows) {
+  if (values.json) {
+    console.log(JSON.stringify(rows, null, 2));
+    return;
+  }
+  const cell = (value) => (typeof value === 'number' ? String(Number(value.toFixed(3))) : value);
+  console.log(table([Object.keys(rows[0]), ...rows.map((row) => Object.values(row).map(cell))]));
 }
 
 function replay(files) {
@@ -50,15 +75,23 @@ function replay(files) {
       rows.push(row);
     }
   }
-  if (values.json) {
-    console.log(JSON.stringify(rows, null, 2));
-    return;
-  }
-  const cell = (value) => (typeof value === 'number' ? String(Number(value.toFixed(3))) : value);
-  console.log(table([Object.keys(rows[0]), ...rows.map((row) => Object.values(row).map(cell))]));
+  print(rows);
+}
+
+async function measureCurve([name]) {
+  const counts = numbers(['points', 'generate', 'warmup', 'threads', 'ctx']);
+  const habits = numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
+  const { trace, 'no-page-cache': noPageCache } = values;
+  if (!(counts.points >= 2)) throw new Error('a curve has at least 2 points');
+  if (!trace) console.error('without --trace FILE there is no recorded trace');
+  print(await curve(modelFile(name), { ...counts, ...habits, trace, noPageCache }));
 }
 
 const [command, ...files] = positionals;
 if (command === 'make' && files.length === 1) make(files);
 else if (command === 'replay' && files.length > 0) replay(files);
-else throw new Error('usage: replay TRACE… or make FILE; options are in the head of this script');
+else if (command === 'curve' && files.length === 1) await measureCurve(files);
+else
+  throw new Error(
+    'usage: replay TRACE…, make FILE or curve MODEL; options are in the head of this script',
+  );

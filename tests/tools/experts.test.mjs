@@ -163,7 +163,45 @@ test('info estimates what a token reads from a trace', () => {
   assert.doesNotMatch(sluice('info', dense).stdout, /hit rate/);
 });
 
-test('a cutest('wrong traces and models are errors', () => {
+test('a curve has three traces under budgets up to the whole model', () => {
+  const { layers, experts, expertsUsed: used } = json('info', model, '--json');
+  const always = Array.from({ length: layers }, () => Array.from({ length: used }, (_, i) => i));
+  const recorded = at('recorded.jsonl');
+  writeFileSync(recorded, formatTrace({ layers, experts, used, tokens: [always] }));
+  const bench = (...args) => {
+    const script = inRoot('tests', 'bench', 'experts.mjs');
+    const { status, stdout, stderr } = spawnSync(process.execPath, [script, ...args]);
+    return { status, stdout: stdout.toString(), stderr: stderr.toString() };
+  };
+  const size = ['--points', '3', '-n', '60', '--threads', '1', '--ctx', '128'];
+  const made = bench('curve', model, '--trace', recorded, ...size, '--no-page-cache', '--json');
+  assert.equal(made.status, 0, made.stderr);
+  const rows = JSON.parse(made.stdout);
+  const names = ['uniform', 'recorded', 'skew 0.5, reuse 0.6, distance 4'];
+  assert.deepEqual(
+    rows.map(({ trace }) => trace),
+    [...names, ...names, ...names],
+  );
+  const { plan } = json('info', model, '-c', '128', '-t', '1', '--json');
+  const budgets = [plan.minimum, Math.round((plan.minimum + plan.total) / 2), plan.total];
+  rows.forEach((row, i) => {
+    const { trace, expertsInMemory: share, hitRate, oracle, bytesPerToken, tokensPerSecond } = row;
+    const label = JSON.stringify(row);
+    assert.equal(row.budget, budgets[Math.floor(i / 3)], label);
+    assert.ok(tokensPerSecond > 0, label);
+    assert.ok(hitRate <= oracle + 0.03, label);
+    if (i < 3) assert.ok(share < 0.1 && bytesPerToken > 0, label);
+    else if (i >= 6) assert.ok(share * hitRate * oracle === 1 && bytesPerToken < 3000, label);
+    else if (trace === 'recorded') assert.ok(hitRate > 0.9 && oracle > 0.9, label);
+    else assert.ok(hitRate > share - 0.1 && hitRate < 0.95 && row.readRate > 0, label);
+  });
+  const text = bench('curve', model, ...size).stdout.split('\n');
+  assert.match(text[0], /^trace +budget +expertsInMemory +tokensPerSecond +hitRate +oracle/);
+  assert.equal(text.filter((line) => line.includes('uniform')).length, 3);
+  assert.match(bench('curve', dense, ...size).stderr, /is no mixture of experts/);
+});
+
+test('wrong traces and models are errors', () => {
   const head = '{"format":"sluice-expert-trace","version":1,"layers":1,"experts":2,"used":1}\n';
   const wrong = {
     '': /no tokens/,
