@@ -30,6 +30,7 @@ struct Options {
   float faint = 1;
   uint64_t seed = 1;
   bool tied = false, pure = false, quiet = false, nextn = false, projector = false;
+  bool no_weights = false;
 };
 
 struct Chunk {
@@ -197,7 +198,9 @@ int make(const Options& options) {
     ok = ok && file.write_at(header.size() + factors_offset, factors.data(),
                              factors.size() * sizeof(float));
   }
-  ok = ok && write_chunks(file, cut(tensors, offsets), options.seed, options.threads);
+  if (!options.no_weights) {
+    ok = ok && write_chunks(file, cut(tensors, offsets), options.seed, options.threads);
+  }
   if (!ok) {
     std::fprintf(stderr, "sluice-make-model: writing %s failed (disk full?)\n",
                  options.out.c_str());
@@ -231,6 +234,9 @@ int main(int argc, char** argv) {
       "Give the output head the same type as other matrices instead of Q6_K (default: off)");
   app.add_flag("--projector", o.projector,
                "Write the shape's vision projector, not its text model (default: off)");
+  app.add_flag("--no-weights", o.no_weights,
+               "Leave the weights 0, in a sparse file of full size, to look at a shape without its "
+               "disk space (default: off)");
   const auto size = [&](const char* flag, uint32_t* field, uint32_t most, const char* help) {
     app.add_option(flag, *field, help)
         ->check(CLI::Range(1u, most))

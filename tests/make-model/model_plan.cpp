@@ -127,7 +127,7 @@ void plan_nextn(Planner* plan, const Shape& shape) {
 }  // namespace
 
 std::vector<PlannedTensor> plan_tensors(const Shape& shape, const FileType& type, bool pure) {
-  Planner plan(type, pure);
+  Planner plan(type, pure, shape.n_expert > 0);
   const bool ternary = type.type == TensorType::kTQ1_0 || type.type == TensorType::kTQ2_0;
   const TensorType embedding = ternary && !pure ? TensorType::kQ4_K : type.type;
   const std::vector<uint64_t> ne = {shape.n_embd, shape.n_vocab};

@@ -24,11 +24,17 @@ inline constexpr float kAttentionGain = 1.5f, kLogitGain = 2.0f;
 // The tensors of a file, in the order added.
 class Planner {
  public:
-  Planner(const FileType& type, bool pure) : type_(type), pure_(pure) {}
+  // `mixture`: in MXFP4 only the experts, as in the mix MXFP4_MOE; the other matrices get the
+  // head's type.
+  Planner(const FileType& type, bool pure, bool mixture = false)
+      : type_(type),
+        pure_(pure),
+        only_experts_(mixture && !pure && type.type == gguf::TensorType::kMXFP4) {}
 
   void matrix(std::string name, std::vector<uint64_t> ne, gguf::TensorType type,
               float gain = 1.0f) {
     const float sigma = gain / std::sqrt(static_cast<float>(ne[0]));
+    if (only_experts_ && type == type_.type && ne.size() == 2) type = type_.heads;
     const gguf::TensorType fits = fitting(type, ne[0]);
     add(std::move(name), fits, std::move(ne), sigma, 0.0f);
   }
@@ -63,7 +69,7 @@ class Planner {
   }
 
   FileType type_;
-  bool pure_;
+  bool pure_, only_experts_;
 };
 
 // plan_mixtures.cpp: gpt-oss, LFM2-MoE and DeepSeek-V2

@@ -3,7 +3,7 @@
 // build/native.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -199,6 +199,39 @@ test('a curve has three traces under budgets up to the whole model', () => {
   assert.match(text[0], /^trace +budget +expertsInMemory +tokensPerSecond +hitRate +oracle/);
   assert.equal(text.filter((line) => line.includes('uniform')).length, 3);
   assert.match(bench('curve', dense, ...size).stderr, /is no mixture of experts/);
+});
+
+// Layers, experts, billions of weights and gigabytes of files as on the model cards and of
+// llama-quantize.
+test('the made shapes of published mixtures are whole', () => {
+  const makeModel = inRoot('build', 'native', 'sluice-make-model');
+  for (const [shape, type, layers, experts, used, billions, gigabytes] of [
+    ['gpt-oss-20b', 'mxfp4', 24, 32, 4, 20.9, 12.1],
+    ['qwen3-30b-a3b', 'q4_0', 48, 128, 8, 30.5, 17.3],
+    ['lfm2-8b-a1b', 'q4_0', 24, 32, 4, 8.3, 4.7],
+  ]) {
+    const file = at(`${shape}.gguf`);
+    const made = spawnSync(makeModel, ['-q', '-s', shape, '-t', type, '--no-weights', file]);
+    assert.equal(made.status, 0, made.stderr.toString());
+    const { size, blocks } = statSync(file);
+    const info = json(
+      'info',
+      file,
+      '-c',
+      '512',
+      '--threads',
+      '1',
+      '--memory-budget',
+      '2G',
+      '--json',
+    );
+    rmSync(file);
+    assert.ok(512 * blocks < 64e6, `${shape} takes ${512 * blocks} bytes on the disk`);
+    assert.equal(Math.round(size / 1e8) / 10, gigabytes, shape);
+    assert.equal(Math.round(info.parameters / 1e8) / 10, billions, shape);
+    assert.deepEqual([info.layers, info.experts, info.expertsUsed], [layers, experts, used], shape);
+    assert.ok(info.speed.expertsInMemory > 0 && info.speed.expertsInMemory < 0.6, shape);
+  }
 });
 
 test('wrong traces and models are errors', () => {

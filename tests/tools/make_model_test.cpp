@@ -115,6 +115,27 @@ TEST(ModelPlan, AMixtureOfExpertsHasItsPublishedSize) {
   EXPECT_EQ((all - embeddings + 50'000'000) / 100'000'000, 299u);
 }
 
+// As in the published gpt-oss-20b: experts in MXFP4, the other matrices in Q8_0.
+TEST(ModelPlan, MxfpOfAMixtureIsOfItsExperts) {
+  const auto find = [](const auto& all, std::string_view name) {
+    return *std::find_if(all.begin(), all.end(), [&](const auto& x) { return x.name == name; });
+  };
+  const FileType type = find(file_types(), "mxfp4");
+  for (const PlannedTensor& t : plan_tensors(find(shapes(), "gpt-oss-20b"), type, false)) {
+    const bool expert = t.name.ends_with("_exps.weight");
+    const bool small = t.name.ends_with(".bias") || t.ne.size() == 1 ||
+                       t.name.find("gate_inp") != std::string::npos;
+    EXPECT_EQ(t.type, expert  ? gguf::TensorType::kMXFP4
+                      : small ? gguf::TensorType::kF32
+                              : gguf::TensorType::kQ8_0)
+        << t.name;
+  }
+  for (const PlannedTensor& t : plan_tensors(find(shapes(), "tiny"), type, false)) {
+    if (t.ne.size() != 2 || t.name == "output.weight") continue;
+    EXPECT_EQ(t.type, gguf::TensorType::kMXFP4) << t.name;
+  }
+}
+
 // Qwen3-VL-2B has 2.13 billion weights, 407 million of them of its projector; SmolVLM2-500M 507 and
 // 98 million, as on their model cards.
 TEST(ModelPlan, ShapesWithVisionHaveTheirPublishedSizes) {
