@@ -1,16 +1,18 @@
-"""Trains a small mixture of experts on the sample model's corpus, to record a trained router.
+"""Trains a small mixture of experts on the sample model's corpus, and records its router.
 
     python3 examples/models/mixture.py --out build/mixture
-    build/native/sluice run build/mixture/sluice-mixture-Q8_0.gguf --raw -f build/mixture/text.txt \\
-      -n 1 -c 4096 --record-experts build/mixture/trace.jsonl
+    build/native/sluice bench MODEL --expert-trace build/mixture/trace.jsonl
 
-needs Debian's python3-torch and python3-numpy. Eight layers with 32 experts each, of which a token
-uses 4, as gpt-oss-20b and LFM2-8B-A1B do: its traces replay on models of their shapes. The router
-is a softmax whose chosen weights are normalized (Mixtral, https://arxiv.org/abs/2401.04088), with
-the load-balancing loss of Switch Transformers (https://arxiv.org/abs/2101.03961). The model is not
-kept in the repository: it is larger than the sample model, and only its routing is of interest.
+needs Debian's python3-torch and python3-numpy (and libopenblas0-pthread for speed). A run that was
+stopped, or that --minutes ends, goes on from its last checkpoint in --out. Eight layers with 32
+experts each, of which a token uses 4, as gpt-oss-20b and LFM2-8B-A1B do: its traces replay on
+models of their shapes. The router is a softmax whose chosen weights are normalized (Mixtral,
+https://arxiv.org/abs/2401.04088), with the load-balancing loss of Switch Transformers
+(https://arxiv.org/abs/2101.03961). The model is not kept in the repository: it is larger than the
+sample model, and only its routing is of interest.
 """
 import argparse
+import json
 import math
 import pathlib
 import sys
@@ -28,10 +30,10 @@ import export
 import gguf_writer as gguf
 from lexicon import QUOTED
 from model import Config, Layer, Model
-from train import QUOTED_WEIGHT, SEED, encode, pack, progress, schedule
+from train import QUOTED_WEIGHT, SEED, encode, pack, progress, rows_for, schedule
 
 DOCUMENTS, HELD_OUT_DOCUMENTS, HELD_OUT_SEED = 12_000, 100, 1_000_000_000
-BATCH, RATE, BALANCE = 4, 0.002, 0.01
+RATE, BALANCE, SAVE_EVERY, TRACED = 0.002, 0.01, 50, 1000
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class MixtureLayer(Layer):
         self.ffn_up_exps = nn.Parameter(torch.empty(c.n_expert, c.n_ff, c.n_embd))
         self.ffn_down_exps = nn.Parameter(torch.empty(c.n_expert, c.n_embd, c.n_ff))
         self.balance = 0.0  # load-balancing loss of the last forward pass
+        self.chosen = None  # its experts, [tokens, n_used]
 
     def mixture(self, x):
         """x [tokens, n_embd] -> [tokens, n_embd]."""
@@ -62,6 +65,7 @@ class MixtureLayer(Layer):
         probabilities = self.ffn_gate_inp(x).float().softmax(-1)
         weights, chosen = probabilities.topk(c.n_used, -1)
         weights = weights / weights.sum(-1, keepdim=True)
+        self.chosen = chosen
         order = chosen.flatten().argsort(stable=True)
         counts = torch.bincount(chosen.flatten(), minlength=c.n_expert)
         self.balance = (c.n_expert * (counts / counts.sum() * probabilities.mean(0)).sum())
@@ -98,18 +102,41 @@ def loss_of(model, rows, balance=BALANCE):
     return loss + balance * sum(layer.balance for layer in model.blk)
 
 
-def fit(model, rows, steps):
+def fit(model, rows, steps, minutes, checkpoint, documents):
+    """Trains from the checkpoint, if any, for at most `minutes`; returns the steps so far."""
     adam = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
-    random, start = np.random.RandomState(SEED), time.time()
-    for step in range(steps):
+    done, start = 0, time.time()
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        if saved["documents"] != documents:
+            sys.exit(f"{checkpoint} has --documents {saved['documents']}: delete it to start anew")
+        model.load_state_dict(saved["model"])
+        adam.load_state_dict(saved["adam"])
+        done = saved["step"]
+    first = done
+    while done < steps and time.time() - start < 60 * minutes:
         for group in adam.param_groups:
-            group["lr"] = RATE * schedule(step, steps)
-        loss = loss_of(model, rows[random.randint(len(rows), size=BATCH)])
+            group["lr"] = RATE * schedule(done, steps)
+        loss = loss_of(model, rows[rows_for(done, len(rows))])
         adam.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
-        progress("train", step + 1, steps, start, f"loss {loss.item():.3f}")
+        done += 1
+        progress("train", done - first, steps - first, start, f"step {done} loss {loss.item():.3f}")
+        if done % SAVE_EVERY == 0 or done == steps:
+            save(checkpoint, model, adam, done, documents)
+    if done % SAVE_EVERY != 0 and done > first:
+        save(checkpoint, model, adam, done, documents)
+    print()
+    return done
+
+
+def save(checkpoint, model, adam, step, documents):
+    part = checkpoint.with_suffix(".part")
+    torch.save(dict(model=model.state_dict(), adam=adam.state_dict(), step=step,
+                    documents=documents), part)
+    part.replace(checkpoint)
 
 
 def write(path, model, tokenizer, summary):
@@ -129,9 +156,27 @@ def write(path, model, tokenizer, summary):
     gguf.write(path, keys, tensors)
 
 
+def write_trace(path, model, rows, tokens):
+    """The router's choices for held-out documents, read one behind another (docs/mixtures.md)."""
+    c, lines = model.config, []
+    head = dict(format="sluice-expert-trace", version=1, layers=c.n_layer, experts=c.n_expert,
+                used=c.n_used)
+    for row in rows:
+        if len(lines) >= tokens:
+            break
+        ids = np.trim_zeros(row[: c.n_ctx], "b").astype(np.int64)
+        model(torch.from_numpy(ids[None]))
+        layers = [layer.chosen.tolist() for layer in model.blk]
+        lines += [list(token) for token in zip(*layers)]
+    text = [json.dumps(line, separators=(",", ":")) for line in [head] + lines[:tokens]]
+    path.write_text("\n".join(text) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1500, help="optimizer steps of 1024 tokens")
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="stop training after this time; the same command continues later")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="of the corpus")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the files go")
     args = parser.parse_args()
@@ -145,17 +190,19 @@ def main():
     rows = pack(encode(tokenizer, texts, "encode"), config.n_ctx + 1)
     held_rows = pack(encode(tokenizer, held, "held-out"), config.n_ctx + 1)
     model = Mixture(config)
-    fit(model, rows, args.steps)
+    steps = fit(model, rows, args.steps, args.minutes, args.out / "checkpoint.pt", args.documents)
     model.eval()
     with torch.no_grad():
         nats = np.mean([loss_of(model, held_rows[i: i + 8], 0).item()
                         for i in range(0, len(held_rows), 8)])
-    print(f"held-out perplexity {math.exp(nats):.3f}, load-balancing loss "
+    print(f"{steps} steps, held-out perplexity {math.exp(nats):.3f}, load-balancing loss "
           + " ".join(f"{layer.balance:.2f}" for layer in model.blk))
+    with torch.no_grad():
+        write_trace(args.out / "trace.jsonl", model, held_rows, TRACED)
     command = (f"python3 examples/models/mixture.py --steps {args.steps} "
                f"--documents {args.documents}")
     write(args.out / "sluice-mixture-Q8_0.gguf", model, tokenizer,
-          dict(command=command, seed=SEED, steps=args.steps))
+          dict(command=command, seed=SEED, steps=steps))
     (args.out / "text.txt").write_text(corpus.END_OF_TEXT.join(held)[:12_000])
     return 0
 
