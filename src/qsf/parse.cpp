@@ -23,9 +23,7 @@ Status bad(const char* what) {
 
 Status read_front(Bytes in, uint64_t file_size, Front* out) {
   if (const auto version = field<uint32_t>(in, 4); version - 1 >= kNewestVersion) {
-    return error(Code::kUnsupportedVersion,
-                 "QSF version %u is not supported, the newest supported one is %u", version,
-                 kNewestVersion);
+    return error(Code::kUnsupportedVersion, "QSF version %u is not supported", version);
   }
   if (crc32(in.first(96)) != field<uint32_t>(in, 96)) {
     return error(Code::kCorrupt,
