@@ -13,8 +13,8 @@
 
 namespace sluice::native {
 
-// Reads the table of experts of a QSF file; empty for files without one. Errors: those of the source,
-// of qsf::read_experts and qsf::check_experts.
+// Reads the table of experts of a QSF file; empty for files without one. Errors: those of the
+// source, of qsf::read_experts and qsf::check_experts.
 [[nodiscard]] Result<qsf::Experts> read_experts(io::ByteSource& file, const gguf::Header& header);
 
 class ExpertSource final : public io::ByteSource {

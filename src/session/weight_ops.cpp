@@ -119,7 +119,8 @@ void demand_media(WeightBatch& cx) {
       const int32_t media = cx.program.mats[static_cast<size_t>(part.mat)].media;
       if (media < 0) continue;
       const int32_t item = cx.weights.item_of_mat(media);
-      for (uint32_t unit = r.plan().first_unit_of(item); unit < r.plan().end_unit_of(item); ++unit) {
+      for (uint32_t unit = r.plan().first_unit_of(item); unit < r.plan().end_unit_of(item);
+           ++unit) {
         if (!r.plan().units[unit].pinned || !r.ready(unit)) cx.demand.push_back(unit);
       }
     }
