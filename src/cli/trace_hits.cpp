@@ -37,7 +37,7 @@ residency::Plan plan_of(const ExpertTrace& trace, int32_t layers, uint64_t capac
 
 void complete_reads(Residency& cache) {
   cache.poll();
-  for (residency::FillRequest& request : cache.queue().ring) {
+  for (residency::FillRequest& request : cache.requests().queue().ring) {
     if (request.state == residency::kFillPending) request.state = residency::kFillDone;
   }
   cache.collect();
@@ -99,16 +99,16 @@ Result<double> trace_hit_rate(const ExpertTrace& trace, int32_t layers, double i
   uint64_t hits = 0, misses = 0;  // of the warm-up
   for (size_t t = 0; t < tokens; ++t) {
     if (t == warmup) {
-      hits = cache.expert_hits();
-      misses = cache.expert_misses();
+      hits = cache.counts().expert_hits;
+      misses = cache.counts().expert_misses;
     }
     for (int32_t layer = 0; layer < layers; ++layer) {
       const std::vector<ExpertUse> used = uses_of(trace, t, layer);
       if (!used.empty()) use(cache, used);
     }
   }
-  hits = cache.expert_hits() - hits;
-  misses = cache.expert_misses() - misses;
+  hits = cache.counts().expert_hits - hits;
+  misses = cache.counts().expert_misses - misses;
   if (hits + misses == 0) {
     return error(Code::kInvalidArgument, "the expert trace has no experts in the model's layers");
   }
