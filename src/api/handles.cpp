@@ -236,7 +236,7 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
 extern "C" {
 
 const char* sluice_status_name(sluice_status status) {
-  if (status < SLUICE_OK || status > SLUICE_NOT_IN_BUILD) return "UNKNOWN";
+  if (status < SLUICE_OK || status > SLUICE_MEDIA_MISSING) return "UNKNOWN";
   return sluice::code_name(static_cast<sluice::Code>(status));
 }
 

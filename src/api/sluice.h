@@ -97,7 +97,8 @@ enum {
   SLUICE_SCHEMA_UNSUPPORTED = 31,     /* a schema keyword that cannot be enforced, named */
   SLUICE_CHAT_TEMPLATE = 32,          /* a chat template is invalid or exceeded its limits */
   SLUICE_NOT_SUPPORTED = 33,          /* the model lacks it: a picture for a text model */
-  SLUICE_NOT_IN_BUILD = 34            /* this build of the library omits it, named */
+  SLUICE_NOT_IN_BUILD = 34,           /* this build of the library omits it, named */
+  SLUICE_MEDIA_MISSING = 35           /* a picture must be computed again: pass it once more */
 };
 
 /* The name of a status, such as "BUDGET_TOO_SMALL"; "UNKNOWN" for other numbers. Never null. */

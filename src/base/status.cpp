@@ -81,6 +81,8 @@ const char* code_name(Code code) {
       return "NOT_SUPPORTED";
     case Code::kNotInBuild:
       return "NOT_IN_BUILD";
+    case Code::kMediaMissing:
+      return "MEDIA_MISSING";
   }
   return "INTERNAL";
 }

@@ -54,6 +54,7 @@ enum class Code : uint8_t {
   kChatTemplate,          // a chat template that cannot be read, raised or took too much
   kNotSupported,          // what the model lacks, such as a picture for a text model
   kNotInBuild,            // what this build omits and another build has, named
+  kMediaMissing,          // a picture's tokens must be computed, without the picture
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

@@ -48,6 +48,7 @@ ApiError api_error(const Status& status) {
     case Code::kChatTemplate:
     case Code::kNotSupported:
     case Code::kNotInBuild:
+    case Code::kMediaMissing:
     case Code::kBudgetTooSmall:  // a picture, or a constraint that has no memory here
       break;
     case Code::kAborted:

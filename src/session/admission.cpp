@@ -66,10 +66,11 @@ Status Admission::text(std::span<const Token> tokens, int32_t kept, int64_t n_ro
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
     if (token >= kMediaToken) {
-      return error(Code::kInvalidArgument,
-                   "the token %d is in no vocabulary; if it is a picture's, the sequence no longer "
-                   "holds its pictures: pass the whole prompt with them",
-                   token);
+      return error(
+          Code::kMediaMissing,
+          "the token %d is a picture's, which is not in the sequence: pass the whole prompt "
+          "with its pictures",
+          token);
     }
     if (token < 0 || token >= cx.program.hp.n_vocab) {
       return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);

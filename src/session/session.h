@@ -51,9 +51,9 @@ class Session {
   int32_t keep(std::span<const Token> tokens);
   // Begins a pass over `tokens`, appended at position(). With kAllLogits, at most
   // plan().batch.logits_rows tokens and at most n_batch.
-  // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (a bad token id, those of
-  // a picture, a pass of this or another session is running, the sequence was computed with other
-  // adapters; sync() would recompute it).
+  // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kMediaMissing (tokens of a picture),
+  // kInvalidArgument (a bad token id, a pass of this or another session is running, the sequence
+  // was computed with other adapters; sync() would recompute it).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
   // The same for the logits of the last `n_rows` of the tokens, of which there are at most
   // plan().batch.draft_batch. Row 0 is the first of these rows.

@@ -190,9 +190,15 @@ std::vector<Misuse> wrong_steps() {
        SLUICE_PROMPT_EMPTY},
       {"sluice_forward", "token",
        [](Rig& r) {
-         const int32_t token = 1 << 30;
+         const int32_t token = 1 << 29;
          return sluice_forward(r.session.get(), &token, 1, SLUICE_LAST_LOGITS);
        }},
+      {"sluice_forward", "token of a picture",
+       [](Rig& r) {
+         const int32_t token = 1 << 30;
+         return sluice_forward(r.session.get(), &token, 1, SLUICE_LAST_LOGITS);
+       },
+       SLUICE_MEDIA_MISSING},
       {"sluice_forward", "logits_mode",
        [](Rig& r) { return sluice_forward(r.session.get(), r.tokens.data(), 1, 2); }},
       {"sluice_forward", "too many rows",

@@ -267,7 +267,7 @@ TEST(Pictures, SessionsShareWhatIsEncoded) {
       EXPECT_EQ(again.tokens(), std::vector(greedy.begin(), greedy.begin() + 4));
     }
     seeing.session->clear();
-    EXPECT_EQ(answer(seeing, *prompt, greedy_options(4)).status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(answer(seeing, *prompt, greedy_options(4)).status.code(), Code::kMediaMissing);
     if (kSanitized) break;
   }
 }

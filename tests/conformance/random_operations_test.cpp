@@ -558,7 +558,7 @@ class Operations {
     EXPECT_EQ(live.session->sync(foreign).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(live.session->sync({}).status().code(), Code::kPromptEmpty);
     const Tokens unseen = {1, session::kMediaToken, 1};
-    EXPECT_EQ(live.session->sync(unseen).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(live.session->sync(unseen).status().code(), Code::kMediaMissing);
     ASSERT_EQ(live.session->position(), before);
   }
 

@@ -277,7 +277,7 @@ TEST(VisionText, WrongInputsAreErrors) {
       EXPECT_EQ(refused([](auto& m) { m.columns = m.n_tokens; }), Code::kInvalidArgument);
     }
     const int32_t media = session::kMediaToken + 5;
-    EXPECT_EQ(opened.session->begin({&media, 1}).code(), Code::kInvalidArgument);
+    EXPECT_EQ(opened.session->begin({&media, 1}).code(), Code::kMediaMissing);
     EXPECT_EQ(opened.session->position(), 0);
   }
 }

@@ -218,10 +218,7 @@ describe('pictures', { skip: missing }, () => {
     const more = await session.generate(' and what', options).result;
     assert.ok(more.usage.cachedTokens >= first.usage.promptTokens, `${more.usage.cachedTokens}`);
     await engine.setAdapters([]); // drops all states
-    await assert.rejects(session.save(), {
-      code: 'INVALID_ARGUMENT',
-      message: /no longer holds its pictures/,
-    });
+    await assert.rejects(session.save(), { code: 'MEDIA_MISSING' });
     // The next turn has them.
     const anew = await session.generate(' or', options).result;
     assert.equal(anew.usage.cachedTokens, 0);

@@ -385,7 +385,7 @@ class FakeEngine implements EngineBinding, FakeText {
       return this.fail('PROMPT_TOO_LONG', `The context holds ${this.context} tokens.`);
     }
     if (!this.sees && tokens.some((token) => token >= kMediaToken))
-      return this.fail('INVALID_ARGUMENT', 'The sequence no longer holds its pictures.');
+      return this.fail('MEDIA_MISSING', 'The sequence no longer holds its pictures.');
     if (tokens.includes(kCrash)) {
       setTimeout(() => {
         throw new Error('the fake engine crashed');

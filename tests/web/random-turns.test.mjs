@@ -134,7 +134,7 @@ function make({ engine, sessions, saved }, call, signal) {
     // An aborted call may come so far that the state is another one, without a picture.
     saveState: () =>
       engine.saveState({ signal }).catch((error) => {
-        if (error.code !== 'INVALID_ARGUMENT') throw error;
+        if (error.code !== 'MEDIA_MISSING') throw error;
       }),
     end: async () => {
       sessions[call.session] = engine.session();

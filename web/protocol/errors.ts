@@ -78,6 +78,11 @@ export type ErrorCode =
    * a KV cache policy that evicts.
    */
   | 'CONTEXT_FULL'
+  /**
+   * A sequence with a picture must be computed again, and the picture was not passed. Fix: pass the
+   * whole prompt with its pictures.
+   */
+  | 'MEDIA_MISSING'
   // Network, files and cache
   /** The server answered with an HTTP error status. Fix: check the URL and the access rights. */
   | 'HTTP_STATUS'
