@@ -126,9 +126,13 @@ const kWorker = `
     if (lost) lose(device);
     return device;
   };
+  // A worker whose engine is gone keeps its device for the next one; 'idle' is for such ones alone.
+  let idle = false;
+  addEventListener('message', ({ data }) => (idle = data.method === 'dispose'));
   const heard = new BroadcastChannel('lost'); // a second channel, or workers would answer each other
-  new BroadcastChannel('gpu').onmessage = () => {
-    lost = true;
+  new BroadcastChannel('gpu').onmessage = ({ data }) => {
+    if (idle !== (data === 'idle')) return;
+    lost = !idle;
     lose(made.at(-1));
     heard.postMessage(0);
   };
@@ -231,13 +235,14 @@ function workerFor(kernels) {
 
 /**
  * Makes the worker lose its GPU, now or as soon as it has one. The worker may not have started yet.
+ * `which`: 'idle' for one that has no engine, but may get another.
  */
-async function loseGpu() {
+async function loseGpu(which = 'active') {
   const [channel, heard] = [new BroadcastChannel('gpu'), new BroadcastChannel('lost')];
   let lost = false;
   heard.onmessage = () => (lost = true);
   const lose = () => {
-    if (!lost) channel.postMessage(0);
+    if (!lost) channel.postMessage(which);
     return lost;
   };
   await eventually(lose, 'the worker loses its GPU', 5);
@@ -304,7 +309,7 @@ async function loseGpus(source, prompt, { times, seed, count, options }) {
   };
   const whole = await round(behind(count), 'after the output');
   await round(behind(1), 'after the first token');
-  await round(loseGpu, 'as soon as the device exists');
+  await round(() => loseGpu(), 'as soon as the device exists');
   const random = seeded(seed);
   while (results.length < times) {
     const ms = whole * random();

@@ -578,6 +578,46 @@ test('loads and disposals at any moment leave nothing behind', { skip: longOnly 
   assert.equal(results.length, 1, results.join('\n'));
 });
 
+test('the next engine takes over the device, its pipelines and no memory', async (t) => {
+  const runs = await inPage(
+    async ([source, script]) => {
+      let buffers;
+      const channel = new BroadcastChannel('buffers');
+      channel.onmessage = ({ data: [, bytes] }) => (buffers = bytes);
+      const options = { contextLength: 8, workerUrl: workerAfter(`{${kWorker}}{${script}}`) };
+      const run = async (count) => {
+        const began = performance.now();
+        const engine = await load(source, options);
+        const tokens = await tokensOf(engine, [1, 2, 3], 1);
+        const firstMs = performance.now() - began;
+        tokens.push(...(await tokensOf(engine, [1, 2, 3], count)));
+        const { device, engine: counts } = engine.stats();
+        const { gpu } = engine.memory();
+        await engine.dispose();
+        return { tokens, device, pipelines: counts.pipelines, gpu, firstMs };
+      };
+      const runs = [await run(4), await run(4)];
+      await eventually(() => buffers === 0, 'a device that waits has no buffers', 5);
+      await loseGpu('idle');
+      runs.push(await run(4));
+      channel.close();
+      return runs;
+    },
+    address(plain),
+    kCounted,
+  );
+  const [first, second, third] = runs;
+  t.diagnostic(runs.map((run) => `${run.pipelines} in ${run.firstMs.toFixed(0)} ms`).join(', '));
+  assert.equal(first.device, 'webgpu');
+  assert.ok(first.pipelines > 3, `${first.pipelines} pipelines`);
+  const { firstMs: _, ...told } = second;
+  assert.deepEqual(told, { ...told, tokens: first.tokens, device: 'webgpu', pipelines: 0 });
+  assert.equal(second.gpu, first.gpu);
+  // A device that is lost while it waits is replaced.
+  assert.deepEqual([third.device, third.tokens], ['webgpu', first.tokens]);
+  assert.ok(third.pipelines > 3, `${third.pipelines} pipelines after a loss`);
+});
+
 // --- another memory budget, which means another worker and another device ------------------------
 
 // Reports the bytes of all buffers of this worker's devices after each change. Fails to load with a

@@ -125,7 +125,12 @@ export class EngineWorker {
 
   #connect(): WorkerClient {
     const link: WorkerClient = new WorkerClient(
-      () => startWorker(this.options.workerUrl, this.options.tuning?.greetMs),
+      (first) =>
+        startWorker(
+          this.options.workerUrl,
+          this.options.tuning?.greetMs,
+          first && this.spec.device !== 'wasm',
+        ),
       (event) => this.#onEvent(event),
       (error) => {
         if (link === this.#link) this.#onGone(error);

@@ -9,6 +9,34 @@ import { platform } from './platform.js';
 
 const kGreetMs = 30_000;
 const kProbeMs = 5000;
+const kKeepMs = 30_000;
+
+/** A worker without a model, which has a GPU's pipelines for the next one. */
+let idle: { address: string; worker: WorkerPort; end: ReturnType<typeof setTimeout> } | undefined;
+
+/** Keeps a worker for a while, in place of another one. */
+function keep(address: string, worker: WorkerPort): void {
+  const drop = (): void => {
+    if (idle?.worker === worker) idle = undefined;
+    worker.terminate();
+  };
+  clearTimeout(idle?.end);
+  idle?.worker.terminate();
+  worker.onmessage = worker.onmessageerror = null;
+  worker.onerror = drop;
+  const end = setTimeout(drop, kKeepMs);
+  (end as { unref?: () => void }).unref?.(); // in Node
+  idle = { address, worker, end };
+}
+
+/** The kept worker of this script, if there is one. */
+function reused(address: string): WorkerPort | undefined {
+  if (idle?.address !== address) return undefined;
+  const { worker, end } = idle;
+  clearTimeout(end);
+  idle = undefined;
+  return worker;
+}
 
 /** The part of Trusted Types that is used here; TypeScript's DOM types lack it. */
 interface ScriptPolicy {
@@ -66,9 +94,13 @@ export function workerFrom(
 
 /**
  * Starts the package's worker. If it does not send 'hello' within `limitMs`, its onerror receives a
- * SluiceError with the reason.
+ * SluiceError with the reason. `reuse`: takes one that was kept.
  */
-export function startWorker(workerUrl: string | URL | undefined, limitMs = kGreetMs): WorkerPort {
+export function startWorker(
+  workerUrl: string | URL | undefined,
+  limitMs = kGreetMs,
+  reuse = false,
+): WorkerPort {
   let worker: WorkerPort | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let blocked = false;
@@ -110,7 +142,15 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
   };
   globalThis.addEventListener?.('securitypolicyviolation', onViolation);
   try {
-    worker = platform().startWorker(workerUrl);
+    const address = platform().workerAddress(workerUrl);
+    port.keep = () => {
+      settle();
+      globalThis.removeEventListener?.('securitypolicyviolation', onViolation);
+      keep(address, worker!);
+    };
+    worker = reuse ? reused(address) : undefined;
+    waiting = !worker;
+    worker ??= platform().startWorker(workerUrl);
     worker.onmessage = (event) => {
       if (!waiting) port.onmessage?.(event);
       else if ((event.data as Partial<WorkerEvent> | null)?.event === 'hello') settle();
@@ -124,7 +164,7 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     const late = (): void =>
       void fail(new Error(`it sent nothing for ${limitMs / 1000} s, unlike this package's worker`));
     // In two steps: if the page was busy, messages that arrived meanwhile are delivered first.
-    timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
+    if (waiting) timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
   } catch (error) {
     void Promise.resolve().then(() => fail(error as Error));
   }

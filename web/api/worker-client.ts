@@ -10,10 +10,10 @@ const kCloseMs = 2000;
 export class WorkerClient {
   readonly rpc: RpcClient<EngineCalls, WorkerEvent>;
   readonly #workers: WorkerPort[] = [];
-  readonly #startWorker: () => WorkerPort;
+  readonly #startWorker: (first: boolean) => WorkerPort;
 
   constructor(
-    startWorker: () => WorkerPort,
+    startWorker: (first: boolean) => WorkerPort,
     onEvent: (event: WorkerEvent) => void,
     onGone: (error: unknown) => void,
   ) {
@@ -25,7 +25,7 @@ export class WorkerClient {
         else onEvent(event);
       },
       (error) => {
-        for (const worker of this.#workers) worker.terminate();
+        for (const worker of this.#workers.slice(1)) worker.terminate();
         onGone(error);
       },
     );
@@ -38,14 +38,15 @@ export class WorkerClient {
    */
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const limit = new Promise((resolve) => (timer = setTimeout(resolve, kCloseMs)));
-    await Promise.race([this.rpc.call('dispose', handedOver).catch(() => {}), limit]);
+    const limit = new Promise<void>((resolve) => (timer = setTimeout(resolve, kCloseMs)));
+    const closed = this.rpc.call('dispose', handedOver).catch(() => {});
+    const kept = await Promise.race([closed, limit]);
     clearTimeout(timer);
-    this.rpc.gone(reason);
+    this.rpc.gone(reason, kept === true);
   }
 
   #start(): WorkerPort {
-    const worker = this.#startWorker();
+    const worker = this.#startWorker(!this.#workers.length);
     this.#workers.push(worker);
     return worker;
   }

@@ -6,6 +6,7 @@
 import { SluiceError } from '../protocol/errors.js';
 import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
+import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
 import { GpuKvCache, cacheBytes } from './kv-cache.js';
 import { WeightUpload, type ReadWeights } from './weight-upload.js';
@@ -48,7 +49,7 @@ const kLookMs = 20;
 
 export class GpuExecutor {
   lost = false;
-  readonly counts: GpuCounts = {
+  readonly #counts = {
     gpuPasses: 0,
     submits: 0,
     dispatches: 0,
@@ -56,6 +57,7 @@ export class GpuExecutor {
     uploaded: 0,
     layers: 0,
   };
+  readonly #open: OpenDevice;
   readonly #device: GPUDevice;
   readonly #host: GpuHost;
   readonly #kernels: Kernels;
@@ -81,14 +83,15 @@ export class GpuExecutor {
   #closed = false;
 
   private constructor(
-    device: GPUDevice,
+    open: OpenDevice,
     host: GpuHost,
     kernels: Kernels,
     plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
   ) {
-    this.#device = device;
+    this.#open = open;
+    this.#device = open.device;
     this.#host = host;
     this.#kernels = kernels;
     this.#plan = plan;
@@ -118,14 +121,13 @@ export class GpuExecutor {
     this.#writer = new Writer(program, layout, this.#cache.caches);
     this.#queue = new StepQueue(program, plan, layout, this.#writer);
     this.#feed = new WeightUpload(program, plan, buffers, read, (unit) => this.#there[unit]!);
-    this.counts.layers = new Set(
+    this.#counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
   }
 
   #begun(): this {
-    this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
-    void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
+    this.#open.use((why) => this.lose(why));
     // At once, since Dawn fails in Node if it is called while the process ends.
     this.#prepare(1, 0, 1, this.maxQueue > 0).catch(() => {}); // reported by the pass that needs them
     return this;
@@ -156,14 +158,15 @@ export class GpuExecutor {
   }
 
   /** Errors: NOT_SUPPORTED (names what the GPU does not support), BUDGET_TOO_SMALL. */
-  static async open(device: GPUDevice, host: GpuHost): Promise<GpuExecutor> {
+  static async open(open: OpenDevice, host: GpuHost): Promise<GpuExecutor> {
     const { gpuBudget, layers } = host;
+    const { device } = open;
     const { limits } = device;
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
     await loadTypes(host.program.mats.map(({ type }) => type));
-    const kernels = await kernelsFor(device, host);
+    const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with
     // fewer layers.
@@ -184,14 +187,7 @@ export class GpuExecutor {
       const plan = planWeights(program, bytes - fixed, limits, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
-      const executor = new GpuExecutor(
-        device,
-        { ...host, program },
-        kernels,
-        plan,
-        layout,
-        buffers,
-      );
+      const executor = new GpuExecutor(open, { ...host, program }, kernels, plan, layout, buffers);
       if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();
       bytes = fixed + Math.floor(plan.bytes / 2);
@@ -219,6 +215,9 @@ export class GpuExecutor {
   get maxQueue(): number {
     return this.#queue.steps;
   }
+  get counts(): GpuCounts {
+    return { ...this.#counts, pipelines: this.#kernels.compiled };
+  }
   get kernels(): GpuKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
   }
@@ -229,13 +228,22 @@ export class GpuExecutor {
     this.lost = true;
     this.#words()[Word.Lost] = 1;
     if (!this.#closed) this.#host.onLost(why);
-    this.#kernels.destroy();
+    this.#kernels.free();
     this.#device.destroy();
   }
 
-  close(): void {
+  /** Frees the memory. Returns whether the device is kept for another engine. */
+  close(): boolean {
     this.#closed = true;
-    this.lose('closed');
+    // A pass that is still running may wait for a read that never ends, and uses the buffers.
+    if (this.#running) this.lose('closed');
+    if (this.lost) return false;
+    this.lost = true;
+    this.#words()[Word.Lost] = 1;
+    this.#buffers.dropAll();
+    this.#kernels.free();
+    keepDevice(this.#open);
+    return true;
   }
 
   /**
@@ -305,7 +313,7 @@ export class GpuExecutor {
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
     program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
 
-    const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
+    const recording = new Recording(this.#device, this.#kernels, this.#memory, this.#counts);
     let back: Back | null;
     try {
       const rows = { tokens: n, first, skipped: 0, states, step: 0 };
@@ -335,8 +343,8 @@ export class GpuExecutor {
         );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      if (this.counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
-      this.counts.gpuPasses += steps || 1;
+      if (this.#counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
+      this.#counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();
@@ -459,7 +467,7 @@ export class GpuExecutor {
         align(chunk.to - at),
       );
       recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
-      this.counts.uploaded += chunk.to - at;
+      this.#counts.uploaded += chunk.to - at;
       at = chunk.to;
     }
     this.#there[u] = pinned;
@@ -472,16 +480,16 @@ export class GpuExecutor {
  * model's main quantization type.
  */
 async function kernelsFor(
-  device: GPUDevice,
+  open: OpenDevice,
   { program, gpuBudget, kernels: wanted }: GpuHost,
 ): Promise<Kernels> {
-  const kernels = await Kernels.create(device, wanted && { ...wanted, coded: wanted.int8 });
+  const kernels = await open.kernels(wanted && { ...wanted, coded: wanted.int8 });
   if (wanted) return kernels;
   const sizes = new Map<number, number>();
   for (const { type, rows, rowBytes } of program.mats)
     if (Kernels.supports(type)) sizes.set(type, (sizes.get(type) ?? 0) + rows * rowBytes);
   const [main] = [...sizes].sort((a, b) => b[1] - a[1]);
-  if (main) kernels.coded = await timeCoded(device, kernels, main[0], gpuBudget || Infinity);
+  if (main) kernels.coded = await timeCoded(open.device, kernels, main[0], gpuBudget || Infinity);
   return kernels;
 }
 

@@ -4,9 +4,10 @@
 import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { LoadSpec } from '../protocol/messages.js';
 import type { GpuKernels, ProgressEvent } from '../protocol/types.js';
-import { adapterFor, adapterName, deviceOf } from './adapter.js';
+import { adapterFor, adapterName } from './adapter.js';
 import { advise } from './auto-device.js';
 import { GpuExecutor, type GpuCounts } from './executor.js';
+import { openDevice } from './open-device.js';
 import { CpuFallback, kWords, Word, type Program } from './program.js';
 
 export { advise, findGpu };
@@ -56,7 +57,8 @@ export interface Gpu {
   readonly bytes: number;
   /** Counters. Emits a warning, once per kind, for work that fell back to the CPU. */
   counts(): GpuCounts;
-  close(): void;
+  /** Frees the memory. Returns whether the device is kept for another engine of this worker. */
+  close(): boolean;
   /**
    * Opens the GPU again after close(), with the same kernels. Null, with a warning, if it fails.
    */
@@ -117,11 +119,11 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   }
   const lost = (why: string): void =>
     warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU continues.`);
-  const device = await deviceOf(adapter);
+  const open = await openDevice(adapter);
   const program = JSON.parse(binding.attachGpu()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, kWords);
   try {
-    const executor = await GpuExecutor.open(device, {
+    const executor = await GpuExecutor.open(open, {
       memory,
       program,
       gpuBudget: spec.gpuBudget,
@@ -140,7 +142,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
     return new AttachedGpu(executor, adapterName(adapter), words, warn, again);
   } catch (error) {
     words[Word.Lost] = 1;
-    device.destroy();
+    open.device.destroy();
     if (error instanceof SluiceError) throw error;
     lost((error as Error).message);
     return null;
@@ -192,9 +194,9 @@ class AttachedGpu implements Gpu {
   serve(stopped: () => boolean): Promise<boolean> {
     return this.#executor.serve(stopped);
   }
-  close(): void {
+  close(): boolean {
     this.#wasLost = this.#executor.lost;
-    this.#executor.close();
+    return this.#executor.close();
   }
   async reopen(): Promise<Gpu | null> {
     if (this.#wasLost) return this;

@@ -52,6 +52,7 @@ export class Kernels {
   readonly #pipelines: Pipelines;
   /** Which matrix multiplications use int8 activations. None do without the feature `dots`. */
   coded: Coded;
+  #before = 0;
 
   private constructor(device: GPUDevice, pipelines: Pipelines, coded: Coded) {
     this.#device = device;
@@ -83,8 +84,13 @@ export class Kernels {
   get bytes(): number {
     return this.#pipelines.bytes;
   }
-  get pipelines(): number {
-    return this.#pipelines.count;
+  /** Starts to count the pipelines that are compiled for another engine. */
+  recount(): void {
+    this.#before = this.#pipelines.count;
+  }
+  /** Pipelines that were compiled since then. */
+  get compiled(): number {
+    return this.#pipelines.count - this.#before;
   }
 
   /** Starts a compute pass. Call end(), and submit the encoder before the next recording ends. */
@@ -105,8 +111,9 @@ export class Kernels {
     await this.#pipelines.compile(recorder.variants);
   }
 
-  destroy(): void {
-    this.#pipelines.destroy();
+  /** Frees the buffers that the kernels own. */
+  free(): void {
+    this.#pipelines.free();
   }
 }
 

@@ -12,6 +12,8 @@ export interface GpuCounts {
   /** Bytes of weights that were uploaded. */
   uploaded: number;
   layers: number;
+  /** Pipelines that were compiled, without those of an earlier engine. */
+  pipelines: number;
 }
 
 export class Recording {
@@ -21,9 +23,14 @@ export class Recording {
   readonly #device: GPUDevice;
   readonly #kernels: Kernels;
   readonly #memory: Memory;
-  readonly #counts: GpuCounts;
+  readonly #counts: Omit<GpuCounts, 'pipelines'>;
 
-  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: GpuCounts) {
+  constructor(
+    device: GPUDevice,
+    kernels: Kernels,
+    memory: Memory,
+    counts: Omit<GpuCounts, 'pipelines'>,
+  ) {
     this.#device = device;
     this.#kernels = kernels;
     this.#memory = memory;

@@ -64,7 +64,7 @@ export type EngineCalls = {
    */
   release(): HandoverState;
   resume(): void;
-  dispose(handedOver: boolean): void;
+  dispose(handedOver: boolean): boolean;
 };
 
 /** State of a swapped-out sequence: in memory, or in the swap file `name`. */

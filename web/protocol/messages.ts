@@ -268,6 +268,8 @@ export interface WorkerPort extends Port {
   onerror: ((event: WorkerFailure) => void) | null;
   onmessageerror: ((event: unknown) => void) | null;
   terminate(): void;
+  /** In place of terminate(): another engine may take the worker over. */
+  keep?(): void;
 }
 
 /** Role of an extra worker. A worker whose first message names no role becomes the engine. */

@@ -63,14 +63,14 @@ export class RpcClient<Served extends Calls, Event extends { event: string; id?:
     });
   }
 
-  /** Rejects all pending and future calls with `error`, and terminates the worker. */
-  gone(error: unknown): void {
+  /** Rejects all pending and future calls with `error`, and terminates the worker, or keeps it. */
+  gone(error: unknown, kept = false): void {
     if (this.#dead) return;
     this.#dead = error;
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();
     this.#port.onmessage = this.#port.onerror = this.#port.onmessageerror = null;
-    this.#port.terminate();
+    this.#port[kept && this.#port.keep ? 'keep' : 'terminate']!();
     this.#onGone(error);
   }
 

@@ -2,6 +2,7 @@
 // budget change moves to another worker (api/engine.ts): this one then closes its files and hands
 // over its sequences. It is terminated, or reopens the files if the other worker failed to load.
 
+import { collectGarbage } from '../io/force-gc.js';
 import type { Io } from '../io/io.js';
 import type { EngineCalls, HandoverState, Loaded } from '../protocol/calls.js';
 import { abortError, SluiceError, type ErrorCode, type PlainError } from '../protocol/errors.js';
@@ -47,9 +48,12 @@ export class RpcHandlers {
   #unreserved = false;
   #pictured: PicturePrompts | undefined;
   readonly #platform: HostPlatform;
+  readonly #again: () => void;
 
-  constructor(port: Port, platform: HostPlatform) {
+  /** `again`: has the worker wait for another role. */
+  constructor(port: Port, platform: HostPlatform, again: () => void) {
     this.#platform = platform;
+    this.#again = again;
     this.#reporter = new Reporter(port);
     serveRpc<EngineCalls>(port, {
       load: (spec, held) => this.#load(spec, held),
@@ -162,15 +166,22 @@ export class RpcHandlers {
     io.startDownload();
   }
 
-  /** Closes everything. The owner then terminates all of the engine's workers. */
-  async #dispose(handedOver: boolean): Promise<void> {
+  /**
+   * Closes everything. The owner then terminates all of the engine's workers. True: this one has kept
+   * a GPU's pipelines, and can load another model.
+   */
+  async #dispose(handedOver: boolean): Promise<boolean> {
     if (this.#running) this.#running.closed = true;
     await this.#line.do(null, async () => {});
-    this.#engine?.gpu?.close();
+    const kept = this.#engine?.gpu?.close();
     if (!handedOver) await this.#sequences?.forgetAll();
     await this.#io?.close();
     this.#engine?.binding.delete(); // threads handle no messages until they have ended
     await this.#engine?.wasm.shareFiles([]);
+    if (!kept) return false;
+    this.#again();
+    setTimeout(collectGarbage); // the engine's memory, which nothing refers to by then
+    return true;
   }
 
   // --- work ----------------------------------------------------------------------------------

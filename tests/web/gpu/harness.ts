@@ -189,13 +189,13 @@ export class Harness {
       const error = await device.popErrorScope();
       throw new Error(`${e}\n${error?.message}`);
     }
-    const compiled = kernels.pipelines;
+    const compiled = kernels.compiled;
     const encoder = device.createCommandEncoder();
     const recorder = kernels.begin(encoder, memory);
     record(recorder);
     recorder.end();
     device.queue.submit([encoder.finish()]);
-    if (kernels.pipelines !== compiled) failures.push('a pipeline was not compiled by prepare()');
+    if (kernels.compiled !== compiled) failures.push('a pipeline was not compiled by prepare()');
     const bytes = await this.#read(memory.arena);
     const after = new Float32Array(bytes.buffer, 0, before.length);
     let worst = 0;
@@ -223,7 +223,7 @@ export class Harness {
     if (error) failures.unshift(`validation: ${error.message}`);
     device.removeEventListener('uncapturederror', uncaptured);
     const dispatches = recorder.dispatches;
-    kernels.destroy();
+    kernels.free();
     memory.arena.destroy();
     memory.vectors.destroy();
     acts.destroy();

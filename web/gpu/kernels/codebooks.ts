@@ -37,5 +37,6 @@ export class CodebookBuffers {
 
   destroy(): void {
     for (const buffer of this.#buffers.values()) buffer.destroy();
+    this.#buffers.clear();
   }
 }

@@ -180,8 +180,9 @@ export class Pipelines {
     }
   }
 
-  destroy(): void {
-    for (const buffer of this.#uniforms) buffer.destroy();
+  /** Frees the buffers. Pipelines stay, for other buffers. */
+  free(): void {
+    for (const buffer of this.#uniforms.splice(0)) buffer.destroy();
     this.codebooks.destroy();
     this.#groups.clear();
   }
