@@ -102,7 +102,8 @@ Outcome run_late(const std::string& path, const LateSetting& setting) {
          static_cast<Computed*>(context)->note(mat);
        },
        &out.computed});
-  LateSource source((*engine)->residency().queue(), *header->sources[0], setting.arrival);
+  LateSource source((*engine)->residency().requests().queue(), *header->sources[0],
+                    setting.arrival);
   std::vector<int32_t> tokens = mixture_tokens();
   tokens.resize(24);
   for (size_t t = 0; t < tokens.size(); t += setting.per_pass) {

@@ -139,8 +139,8 @@ TEST(Qsf, LayersAreDecompressedAhead) {
   ASSERT_FALSE(all_logits(opened, {1, 17, 29}, 1).empty());
   residency::Residency& residency = opened.model->engine().residency();
   (void)residency.poll();
-  ASSERT_GT(residency.under_way(), 0u);
-  const residency::FillQueue& queue = residency.queue();
+  ASSERT_GT(residency.requests().under_way(), 0u);
+  const residency::FillQueue& queue = residency.requests().queue();
   for (int i = 0; i < 5000 && queue.completed != queue.pushed; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
