@@ -159,9 +159,9 @@ session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
 
 // The hit rate of the trace under the plan, if there is one. Errors: read_expert_trace's;
 // kInvalidArgument, if the model is no such mixture.
-Result<std::optional<session::ExpertHits>> traced_hits(const std::string& path,
-                                                       const session::Inspection& found) {
-  if (path.empty()) return std::optional<session::ExpertHits>();
+Result<std::optional<double>> traced_hits(const std::string& path,
+                                          const session::Inspection& found) {
+  if (path.empty()) return std::optional<double>();
   const Result<ExpertTrace> trace = read_expert_trace(path);
   if (!trace.ok()) return trace.status();
   SLUICE_RETURN_IF_ERROR(check_experts(*trace, found.program));
@@ -169,7 +169,7 @@ Result<std::optional<session::ExpertHits>> traced_hits(const std::string& path,
   const Result<double> rate =
       trace_hit_rate(*trace, layers, session::streamed_bytes(found).in_memory);
   if (!rate.ok()) return rate.status();
-  return std::optional<session::ExpertHits>({*rate, "trace"});
+  return std::optional<double>(*rate);
 }
 
 int info(const InfoOptions& options) {
@@ -204,6 +204,9 @@ int info(const InfoOptions& options) {
     reading = {static_cast<double>(*parse_size(options.read_rate)), 0, false};
   }
   session::report_speed(*found, reading, sink, *hits);
+  if (!found->program.moes.empty()) {
+    out["speed"]["expertHitRateFrom"] = hits->has_value() ? "trace" : "uniform";
+  }
   if (common.json) {
     print_json(out, 2);
   } else {

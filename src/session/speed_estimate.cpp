@@ -230,17 +230,17 @@ double sample_ms(int64_t n_vocab) {
 }  // namespace
 
 Prediction predict(const Inspection& found, const ReadSpeed& reading,
-                   std::optional<ExpertHits> hits) {
+                   std::optional<double> hit_rate) {
   Prediction out;
   out.streamed = streamed_bytes(found);
-  out.hits = hits.value_or(uniform_hits(out.streamed.in_memory));
+  out.hit_rate = hit_rate.value_or(out.streamed.in_memory);
   PassBenchmark benchmark(found);
   if (!benchmark.allocate()) return out;
   const double sampling = sample_ms(found.program.hp.n_vocab);
   const double packed = benchmark.pass_ms(true);
   if (packed <= 0) return out;
   out.compute_ms = packed + sampling;
-  const double streamed = out.streamed.per_token(out.hits);
+  const double streamed = out.streamed.per_token(out.hit_rate);
   if (streamed == 0) {
     out.token_ms = out.compute_ms;
     return out;
@@ -264,19 +264,19 @@ Prediction predict(const Inspection& found, const ReadSpeed& reading,
 }
 
 void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink,
-                  std::optional<ExpertHits> hits) {
-  const auto rate = [&sink](const char* key, double value) {
-    if (value > 0) sink("speed", key, value);
+                  std::optional<double> hit_rate) {
+  const auto put = [&sink](const char* key, double value) {
+    if (value >= 0) sink("speed", key, value);
   };
-  const Prediction p = predict(found, reading, hits);
-  rate("tokensPerSecond", p.token_ms > 0 ? 1000 / p.token_ms : 0);
-  rate("computeTokensPerSecond", p.compute_ms > 0 ? 1000 / p.compute_ms : 0);
-  rate("cacheBytesPerSecond", reading.bytes_per_second);
+  const auto rate = [](double ms) { return ms > 0 ? 1000 / ms : -1; };
+  const Prediction p = predict(found, reading, hit_rate);
+  put("tokensPerSecond", rate(p.token_ms));
+  put("computeTokensPerSecond", rate(p.compute_ms));
+  put("cacheBytesPerSecond", reading.bytes_per_second > 0 ? reading.bytes_per_second : -1);
   if (found.program.moes.empty()) return;
-  sink("speed", "expertsInMemory", p.streamed.in_memory);
-  sink("speed", "expertHitRate", p.hits.rate);
-  sink("speed", "expertHitRateFrom", std::string(p.hits.from));
-  sink("speed", "bytesReadPerToken", p.streamed.per_token(p.hits));
+  put("expertsInMemory", p.streamed.in_memory);
+  put("expertHitRate", p.hit_rate);
+  put("bytesReadPerToken", p.streamed.per_token(p.hit_rate));
 }
 
 }  // namespace sluice::session

@@ -23,19 +23,19 @@ struct Prediction {
   double compute_ms = 0;  // if all weights were in memory; 0: unknown
   double token_ms = 0;    // 0: unknown
   StreamedBytes streamed;
-  ExpertHits hits;  // of a mixture
+  double hit_rate = 0;  // of a mixture's experts
 };
 
 // Takes tens of milliseconds (a few hundred in a tab), and up to 128 MB of memory in addition to
-// the budget (48 MB in a tab). `hits`: of a mixture's experts under this plan; none:
-// uniform_hits().
+// the budget (48 MB in a tab). `hit_rate`: of a mixture's experts under this plan; none: their
+// share in memory.
 [[nodiscard]] Prediction predict(const Inspection& found, const ReadSpeed& reading,
-                                 std::optional<ExpertHits> hits = {});
+                                 std::optional<double> hit_rate = {});
 
 // Reports predict() in section "speed": tokensPerSecond, computeTokensPerSecond,
 // cacheBytesPerSecond; only the values that are known. For a mixture also expertsInMemory,
-// expertHitRate, expertHitRateFrom and bytesReadPerToken.
+// expertHitRate and bytesReadPerToken.
 void report_speed(const Inspection& found, const ReadSpeed& reading, const ReportSink& sink,
-                  std::optional<ExpertHits> hits = {});
+                  std::optional<double> hit_rate = {});
 
 }  // namespace sluice::session

@@ -85,13 +85,14 @@ TEST_F(Speed, TheHitRateOfExpertsDecidesWhatATokenReads) {
   EXPECT_EQ(streamed.in_memory, pinned / all);
   EXPECT_EQ(streamed.dense + all - pinned, static_cast<double>(plan.streamed_bytes));
   EXPECT_EQ(streamed.experts, all / 2);
-  EXPECT_EQ(streamed.per_token({1}), streamed.dense);
-  EXPECT_EQ(streamed.per_token({0.25}), streamed.dense + 0.75 * all / 2);
-  const session::ExpertHits uniform = session::uniform_hits(streamed.in_memory);
+  EXPECT_EQ(streamed.per_token(1), streamed.dense);
+  EXPECT_EQ(streamed.per_token(0.25), streamed.dense + 0.75 * all / 2);
+  const double uniform = streamed.in_memory;
   EXPECT_NEAR(streamed.per_token(uniform), streamed.dense + (all - pinned) / 2, 1e-6);
   // Expert reads overlap with the experts' share of computing only.
   const ReadSpeed slow{1000, 0, false};
-  for (const session::ExpertHits& hits : {uniform, session::ExpertHits{0.25, "trace"}}) {
+  EXPECT_EQ(predict(found_, slow).hit_rate, uniform);
+  for (const double hits : {uniform, 0.25}) {
     const session::Prediction p = predict(found_, slow, hits);
     const double bytes = streamed.per_token(hits);  // a byte takes 1 ms
     EXPECT_GE(p.token_ms, bytes);
@@ -105,13 +106,12 @@ TEST_F(Speed, ReportsWhatItAssumesOfAMixture) {
   const session::ReportSink sink = [&](const char*, const char* key, const auto& value) {
     said[key] = value;
   };
-  report_speed(found_, ReadSpeed{1000, 0, false}, sink, {{0.25, "trace"}});
+  report_speed(found_, ReadSpeed{1000, 0, false}, sink, 0.25);
   const session::StreamedBytes streamed = session::streamed_bytes(found_);
   EXPECT_EQ(std::get<double>(said["expertsInMemory"]), streamed.in_memory);
   EXPECT_EQ(std::get<double>(said["expertHitRate"]), 0.25);
-  EXPECT_EQ(std::get<std::string>(said["expertHitRateFrom"]), "trace");
-  EXPECT_EQ(std::get<double>(said["bytesReadPerToken"]), streamed.per_token({0.25}));
-  const double rate = 1000 / streamed.per_token({0.25});
+  EXPECT_EQ(std::get<double>(said["bytesReadPerToken"]), streamed.per_token(0.25));
+  const double rate = 1000 / streamed.per_token(0.25);
   EXPECT_NEAR(std::get<double>(said["tokensPerSecond"]), rate, 1e-3 * rate);
   inspect("families", "llama-moe.gguf", 0);
   said.clear();

@@ -371,10 +371,11 @@ export interface SpeedEstimate {
   downloadSeconds?: number;
   /** Share of a mixture's experts that stays in memory, by bytes: 0 to 1. Only for mixtures. */
   expertsInMemory?: number;
-  /** Share of a token's experts that are found in memory, 0 to 1. The estimate assumes it. */
+  /**
+   * Share of a token's experts that are found in memory, 0 to 1. The estimate assumes that every
+   * expert is as likely, the worst case.
+   */
   expertHitRate?: number;
-  /** Where the hit rate comes from. 'uniform': every expert is as likely, the worst case. */
-  expertHitRateFrom?: 'uniform';
   /** Bytes that a token of a mixture reads from storage at this hit rate. */
   bytesReadPerToken?: number;
 }
