@@ -83,6 +83,8 @@ export async function pack(out) {
     add(relative(inRoot(), join(dirname(file), 'manifest.json')));
   }
   cpSync(process.execPath, join(folder, 'node'));
+  // Symbols that nothing links with take a tenth of the archive.
+  for (const path of ['node', join(dawn, 'dawn.node')]) run('strip', [join(folder, path)]);
   addLibraries(folder);
   writeFileSync(join(folder, 'run'), kRun);
   chmodSync(join(folder, 'run'), 0o755);
@@ -91,7 +93,7 @@ export async function pack(out) {
   writeFileSync(join(folder, 'kit.json'), JSON.stringify({ commit, webgpu: version }));
   mkdirSync(dirname(out), { recursive: true });
   const args = ['--sort=name', '--owner=0', '--group=0', '-C', dirname(folder), '-cJf', out, kName];
-  run('tar', args, { env: { XZ_OPT: '-9e' } });
+  run('tar', args, { env: { XZ_OPT: '-9' } });
   const { size } = statSync(out);
   console.log(`${basename(out)}: ${(size / 2 ** 20).toFixed(1)} MB`);
   if (size > kMaxBytes) throw new Error(`the kit is larger than ${kMaxBytes / 2 ** 20} MB`);
