@@ -208,7 +208,7 @@ const tables = {
     [
       session((s) => s.generate(['x']).text()),
       wrong,
-      'generate() takes a string; use send() for messages.',
+      'generate() takes a string or parts; use send() for messages.',
     ],
     [session((s) => s.restore({})), wrong, 'Pass what saveState() or save() returned.'],
     [() => engine.renderPrompt('x'), wrong, 'messages must be a list.'],

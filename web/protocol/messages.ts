@@ -140,12 +140,15 @@ export interface LoadSpec {
   ioWorker: boolean;
 }
 
-/** A picture: a file, pixels with alpha, or what the browser has decoded. */
+/**
+ * A picture: a file, pixels with alpha, or what the browser has decoded: an ImageBitmap, which
+ * projects without the DOM library lack.
+ */
 export type ImageSpec =
   | Blob
   | Uint8Array
   | { width: number; height: number; data: Uint8Array | Uint8ClampedArray }
-  | ImageBitmap;
+  | { readonly width: number; readonly height: number; close(): void };
 
 /** The beginning of a prompt with pictures, and what follows it. */
 export interface KnownPrompt {
