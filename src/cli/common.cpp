@@ -14,6 +14,7 @@
 #include "platform/console.h"
 #include "platform/file.h"
 #include "platform/utf8_path.h"
+#include "session/media.h"
 #include "session/option_texts.h"
 
 namespace sluice::cli {
@@ -208,7 +209,9 @@ Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
     session::Token token = 0;
     const auto [next, problem] = std::from_chars(at, end, token);
     const bool ends = next == end || *next == ',';
-    if (ends && problem == std::errc::result_out_of_range) {
+    const bool too_large =
+        problem == std::errc::result_out_of_range || token >= session::kMediaToken;
+    if (ends && too_large) {
       return error(Code::kInvalidArgument, "the token id %.*s is out of range",
                    static_cast<int>(std::min<ptrdiff_t>(next - at, 32)), at);
     }

@@ -13,7 +13,7 @@
 #include "generate/generation.h"
 #include "sample/sampler.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#if !defined(SLUICE_SANITIZED) && defined(__GLIBC__)
 
 namespace {
 std::atomic<uint64_t> n_allocations{0};

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../paths.h"
+#include "../sanitized.h"
 
 namespace sluice::tools {
 namespace {
@@ -55,9 +56,7 @@ Ran run(const std::vector<std::string>& arguments) {
 }
 
 TEST(Budget, BoundsTheResidentMemoryOfAModelFourTimesTheBudget) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers allocate memory themselves";
-#endif
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers allocate memory themselves";
   const fs::path file =
       fs::temp_directory_path() / ("sluice-budget-" + std::to_string(getpid()) + ".gguf");
   const std::string make = sluice::test::program_path("sluice-make-model") +

@@ -607,7 +607,7 @@ test('errors are explained: what happened, what to do, and a folded line with th
         /[A-Z]{3}_|[A-Z]{6}/,
         'a code outside of the folded line',
       );
-      await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1400000`);
+      await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
       await page.click('#load');
       await page.waitForFunction(() =>
         /the smallest that works is 1\.\d+ MB.*Raise the budget.*BUDGET_TOO_SMALL.*Use/s.test(

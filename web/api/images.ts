@@ -27,12 +27,14 @@ export function markedPrompt(
   if (images) invalid('A prompt of parts has its pictures there, not in images.');
   const found: ImageSource[] = [];
   const textOf = (part: ContentPart): string => {
-    if (part?.type === 'text') return withoutPictures(`${part.text}`);
-    const image = part?.type === 'image' ? part.image : part?.image_url?.url;
+    if (typeof part?.type !== 'string')
+      invalid('A prompt is a string, token ids, or parts with a type; chat() takes messages.');
+    if (part.type === 'text') return withoutPictures(`${part.text}`);
+    const image = part.type === 'image' ? part.image : part.image_url?.url;
     if (!image)
       throw new SluiceError(
         'NOT_SUPPORTED',
-        `Prompt parts of type ${JSON.stringify(part?.type)} are unsupported.`,
+        `Prompt parts of type ${JSON.stringify((part as ContentPart).type)} are unsupported.`,
       );
     found.push(image);
     return kMediaMark;
