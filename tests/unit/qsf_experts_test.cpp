@@ -67,20 +67,9 @@ Bytes mixture() {
 }
 
 Bytes records_of(const Bytes& gguf, Packing packing = Packing::kNone) {
-  gguf::Header header;
-  EXPECT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
-  std::vector<std::unique_ptr<io::ByteSource>> sources;
-  sources.push_back(io::open_memory(gguf));
-  const Result<convert::Source> source = convert::Source::create(header, sources);
-  EXPECT_TRUE(source.ok());
-  test::MemoryFile out;
   convert::Options options;
-  options.threads = 1;
   options.expert_records = true;
-  const Result<convert::Report> made = convert::to_qsf(*source, options, packing, &out);
-  EXPECT_TRUE(made.ok()) << made.status().message();
-  EXPECT_EQ(made.ok() ? made->bytes : 0, out.file.size());
-  return std::move(out.file);
+  return test::qsf_file(gguf, packing, options);
 }
 
 using Tensors = std::map<std::string, Bytes>;
@@ -163,36 +152,13 @@ TEST(QsfExperts, ChangeNoOtherFile) {
   EXPECT_EQ(records_of(gguf), test::qsf_file(gguf, Packing::kNone));
 }
 
-// A source one of whose bytes is wrong until it is fetched again `times` times.
-class Damaged final : public io::ByteSource {
- public:
-  Damaged(Bytes bytes, size_t at, int times) : bytes_(std::move(bytes)), at_(at), times_(times) {}
-  [[nodiscard]] uint64_t size() const override { return bytes_.size(); }
-  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
-    if (offset + out.size() > bytes_.size()) return error(Code::kTruncated, "past the end");
-    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
-    if (times_ > 0 && at_ >= offset && at_ - offset < out.size()) out[at_ - offset] ^= 4;
-    return {};
-  }
-  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
-    refreshed.emplace_back(offset, length);
-    --times_;
-    return {};
-  }
-  std::vector<std::pair<uint64_t, uint64_t>> refreshed;
-
- private:
-  const Bytes bytes_;
-  const size_t at_;
-  int times_;
-};
-
 TEST(QsfExperts, OnlyADamagedExpertIsFetchedAgain) {
   const Bytes file = records_of(mixture());
   const qsf::Run record = records(file)[3];  // of expert 3 of layer 0
   for (const int times : {1, 2}) {
-    auto damaged = std::make_unique<Damaged>(file, record.offset + record.stored / 2, times);
-    Damaged* raw = damaged.get();
+    auto damaged =
+        std::make_unique<test::DamagedSource>(file, record.offset + record.stored / 2, times);
+    test::DamagedSource* raw = damaged.get();
     Result<native::ModelHeader> model = native::read_header(std::move(damaged));
     ASSERT_TRUE(model.ok()) << model.status().message();
     const gguf::Tensor& t = *model->header.find_tensor("blk.0.ffn_gate_exps.weight");

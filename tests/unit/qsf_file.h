@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "convert/convert.h"
@@ -77,7 +80,7 @@ constexpr bool can_pack([[maybe_unused]] convert::Packing packing) {
 }
 
 inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::Packing packing,
-                                     const char* type = "") {
+                                     convert::Options options) {
   gguf::Header header;
   EXPECT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
   std::vector<std::unique_ptr<io::ByteSource>> sources;
@@ -85,14 +88,44 @@ inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::
   const Result<convert::Source> source = convert::Source::create(header, sources);
   EXPECT_TRUE(source.ok());
   MemoryFile out;
-  convert::Options options;
   options.threads = 1;
-  options.type = type;
-  options.pure = true;
   const Result<convert::Report> made = convert::to_qsf(*source, options, packing, &out);
   EXPECT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(made.ok() ? made->bytes : 0, out.file.size());
   return std::move(out.file);
 }
+
+inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::Packing packing,
+                                     const char* type = "") {
+  convert::Options options;
+  options.type = type;
+  options.pure = true;
+  return qsf_file(gguf, packing, options);
+}
+
+// A source one of whose bytes is wrong until it is fetched again `times` times.
+class DamagedSource final : public io::ByteSource {
+ public:
+  DamagedSource(std::vector<uint8_t> bytes, size_t at, int times)
+      : bytes_(std::move(bytes)), at_(at), times_(times) {}
+  [[nodiscard]] uint64_t size() const override { return bytes_.size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    if (offset + out.size() > bytes_.size()) return error(Code::kTruncated, "past the end");
+    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+    if (times_ > 0 && at_ >= offset && at_ - offset < out.size()) out[at_ - offset] ^= 4;
+    return {};
+  }
+  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
+    refreshed.emplace_back(offset, length);
+    --times_;
+    return {};
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> refreshed;
+
+ private:
+  const std::vector<uint8_t> bytes_;
+  const size_t at_;
+  int times_;
+};
 
 }  // namespace sluice::test

@@ -218,30 +218,6 @@ TEST(QsfFile, ErrorsNameFalseFields) {
   EXPECT_EQ(opening(file, 56, 129).code(), Code::kCorrupt);     // the index is elsewhere
 }
 
-// A source some of whose bytes are wrong until they are fetched again.
-class Damaged final : public io::ByteSource {
- public:
-  Damaged(const Bytes& bytes, size_t at, int times) : bytes_(bytes), at_(at), times_(times) {}
-  [[nodiscard]] uint64_t size() const override { return bytes_.size(); }
-  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
-    if (offset + out.size() > bytes_.size()) return error(Code::kTruncated, "past the end");
-    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
-    if (times_ > 0 && at_ >= offset && at_ - offset < out.size()) out[at_ - offset] ^= 4;
-    return {};
-  }
-  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
-    refreshed.emplace_back(offset, length);
-    --times_;
-    return {};
-  }
-  std::vector<std::pair<uint64_t, uint64_t>> refreshed;
-
- private:
-  Bytes bytes_;
-  size_t at_;
-  int times_;
-};
-
 TEST(QsfFile, OnlyADamagedLayerIsFetchedAgain) {
   for (const Packing packing : {Packing::kNone, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
@@ -253,8 +229,9 @@ TEST(QsfFile, OnlyADamagedLayerIsFetchedAgain) {
     const auto layer =
         std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.layer; });
     for (const int times : {1, 2}) {
-      auto damaged = std::make_unique<Damaged>(file, layer->offset + layer->stored / 2, times);
-      Damaged* raw = damaged.get();
+      auto damaged =
+          std::make_unique<test::DamagedSource>(file, layer->offset + layer->stored / 2, times);
+      test::DamagedSource* raw = damaged.get();
       Result<native::ModelHeader> model = native::read_header(std::move(damaged));
       ASSERT_TRUE(model.ok());
       const Result<Contents> got = contents_of(*model);
