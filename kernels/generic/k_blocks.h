@@ -16,13 +16,11 @@ struct Q4_K {
   static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, codes);
-    interleave(codes, 32, q);
+    pack_codes(rows, q);
     put_scales_and_mins(rows, s);
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 32, &out.qs);
+    unpack_codes(q, row, out);
     get_scales_and_mins(s, row, out.scales);
     out.d = get_super(s, 16, 0, row);
     out.dmin = get_super(s, 16, 1, row);
@@ -276,9 +274,7 @@ struct Q2_K {
   static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, codes);
-    interleave(codes, 16, q);
+    pack_codes(rows, q);
     for (int r = 0; r < kRowGroup; ++r) {
       for (int j = 0; j < 16; ++j) put_byte(s, j, r, rows[r]->scales[j]);
       put_super(s, 16, 0, r, rows[r]->d);
@@ -286,7 +282,7 @@ struct Q2_K {
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 16, &out.qs);
+    unpack_codes(q, row, out);
     for (int j = 0; j < 16; ++j) out.scales[j] = static_cast<uint8_t>(get_byte(s, j, row));
     out.d = get_super(s, 16, 0, row);
     out.dmin = get_super(s, 16, 1, row);
@@ -342,9 +338,7 @@ struct IQ4_XS {
   static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 8 + kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, codes);
-    interleave(codes, 32, q);
+    pack_codes(rows, q);
     for (int r = 0; r < kRowGroup; ++r) {
       for (int j = 0; j < 8; ++j) {
         const int low = (rows[r]->scales_l[j / 2] >> (4 * (j % 2))) & 15;
@@ -354,7 +348,7 @@ struct IQ4_XS {
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 32, &out.qs);
+    unpack_codes(q, row, out);
     unsigned high = 0, low = 0;
     for (int j = 0; j < 8; ++j) {
       const unsigned value = static_cast<unsigned>(static_cast<int8_t>(get_byte(s, j, row)) + 32);
@@ -387,15 +381,13 @@ struct TQ2_0 {
   static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, codes);
-    interleave(codes, 16, q);
+    pack_codes(rows, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_super(s, 0, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 16, &out.qs);
+    unpack_codes(q, row, out);
     out.d = get_super(s, 0, 0, row);
   }
   template <int NV, int T>

@@ -17,6 +17,18 @@ SLUICE_INLINE void interleave_field(const Block* const* rows, const uint8_t* (&f
   for (int r = 0; r < kRowGroup; ++r) fields[r] = reinterpret_cast<const uint8_t*>(rows[r]) + kItem;
 }
 
+// The codes of a group of blocks, whole dwords of the field `qs`.
+template <class Block>
+SLUICE_INLINE void pack_codes(const Block* const* rows, uint8_t* q) {
+  const uint8_t* codes[kRowGroup];
+  interleave_field<Block, offsetof(Block, qs)>(rows, codes);
+  interleave(codes, sizeof(Block::qs) / 4, q);
+}
+template <class Block>
+SLUICE_INLINE void unpack_codes(const uint8_t* q, int row, Block& out) {
+  deinterleave(q, row, sizeof(Block::qs) / 4, &out.qs);
+}
+
 // Quads 0..3 are the low halves of the block's four dwords, 4..7 the high halves.
 struct Nibbles {
   const uint8_t* q;
@@ -93,66 +105,6 @@ SLUICE_INLINE void load_halves(const uint8_t* s, int index, int row0, F32 (&out)
   }
 }
 
-struct Q4_0 {
-  using Block = BlockQ4_0;
-  using Unpacked = Block;
-  static constexpr Type kType = Type::kQ4_0;
-  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
-
-  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
-    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
-  }
-  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
-    out.d = get_half(s, 0, row);
-  }
-  template <int NV, int T, bool kHigh = false>
-  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
-                                       const Tokens& x, F32 (&acc)[NV][T]) {
-    I32 isum[NV][T];
-    F32 d[NV];
-    dot_nibbles<NV, T, 3, kHigh>(x, q, isum);
-    load_halves(s, 0, row0, d);
-    accumulate(x, 0, isum, d, acc);
-  }
-};
-
-struct Q4_1 {
-  using Block = BlockQ4_1;
-  using Unpacked = Block;
-  static constexpr Type kType = Type::kQ4_1;
-  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 4;
-
-  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
-    for (int r = 0; r < kRowGroup; ++r) {
-      put_half(s, 0, r, rows[r]->d);
-      put_half(s, 1, r, rows[r]->m);
-    }
-  }
-  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
-    out.d = get_half(s, 0, row);
-    out.m = get_half(s, 1, row);
-  }
-  template <int NV, int T, bool kHigh = false>
-  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
-                                       const Tokens& x, F32 (&acc)[NV][T]) {
-    I32 isum[NV][T];
-    F32 d[NV], m[NV];
-    dot_nibbles<NV, T, -1, kHigh>(x, q, isum);
-    load_halves(s, 0, row0, d);
-    accumulate(x, 0, isum, d, acc);
-    load_halves(s, 1, row0, m);
-    accumulate_min(x, 0, m, acc);
-  }
-};
-
 // The 32 fifth bits of a block in the order of FiveBits: bit k goes to byte k % 4, bit k / 4. That
 // is "even bits to the low half, odd bits to the high half" twice. The inverse undoes the steps.
 SLUICE_INLINE uint32_t swap_bits(uint32_t x, uint32_t mask, int by) {
@@ -184,24 +136,68 @@ SLUICE_INLINE void get_fifth_bits(const uint8_t* q, int row, uint8_t* qh) {
   memcpy(qh, &x, 4);
 }
 
-struct Q5_0 {
-  using Block = BlockQ5_0;
+// A type of 32 codes in the dwords `qs`, fifth bits `qh` where its block has them, a scale `d`, and
+// a minimum `m` where it has one.
+template <class FileBlock>
+struct SmallBlock {
+  using Block = FileBlock;
   using Unpacked = Block;
-  static constexpr Type kType = Type::kQ5_0;
-  static constexpr int kBlock = 32, kCodeBytes = 20, kScaleBytes = 2;
+  static constexpr bool kFifthBits = requires(Block b) { b.qh; };
+  static constexpr bool kMinimum = requires(Block b) { b.m; };
+  static constexpr int kBlock = 32, kCodeBytes = sizeof(Block::qs) + (kFifthBits ? 4 : 0),
+                       kScaleBytes = kMinimum ? 4 : 2;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
-    for (int r = 0; r < kRowGroup; ++r) put_fifth_bits(q, r, rows[r]->qh);
-    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
+    pack_codes(rows, q);
+    if constexpr (kFifthBits) {
+      for (int r = 0; r < kRowGroup; ++r) put_fifth_bits(q, r, rows[r]->qh);
+    }
+    for (int r = 0; r < kRowGroup; ++r) {
+      put_half(s, 0, r, rows[r]->d);
+      if constexpr (kMinimum) put_half(s, 1, r, rows[r]->m);
+    }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
-    get_fifth_bits(q, row, out.qh);
+    unpack_codes(q, row, out);
+    if constexpr (kFifthBits) get_fifth_bits(q, row, out.qh);
     out.d = get_half(s, 0, row);
+    if constexpr (kMinimum) out.m = get_half(s, 1, row);
   }
+};
+
+struct Q4_0 : SmallBlock<BlockQ4_0> {
+  static constexpr Type kType = Type::kQ4_0;
+
+  template <int NV, int T, bool kHigh = false>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV];
+    dot_nibbles<NV, T, 3, kHigh>(x, q, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+  }
+};
+
+struct Q4_1 : SmallBlock<BlockQ4_1> {
+  static constexpr Type kType = Type::kQ4_1;
+
+  template <int NV, int T, bool kHigh = false>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV], m[NV];
+    dot_nibbles<NV, T, -1, kHigh>(x, q, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+    load_halves(s, 1, row0, m);
+    accumulate_min(x, 0, m, acc);
+  }
+};
+
+struct Q5_0 : SmallBlock<BlockQ5_0> {
+  static constexpr Type kType = Type::kQ5_0;
+
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
@@ -213,28 +209,9 @@ struct Q5_0 {
   }
 };
 
-struct Q5_1 {
-  using Block = BlockQ5_1;
-  using Unpacked = Block;
+struct Q5_1 : SmallBlock<BlockQ5_1> {
   static constexpr Type kType = Type::kQ5_1;
-  static constexpr int kBlock = 32, kCodeBytes = 20, kScaleBytes = 4;
 
-  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
-    for (int r = 0; r < kRowGroup; ++r) put_fifth_bits(q, r, rows[r]->qh);
-    for (int r = 0; r < kRowGroup; ++r) {
-      put_half(s, 0, r, rows[r]->d);
-      put_half(s, 1, r, rows[r]->m);
-    }
-  }
-  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
-    get_fifth_bits(q, row, out.qh);
-    out.d = get_half(s, 0, row);
-    out.m = get_half(s, 1, row);
-  }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
@@ -256,22 +233,9 @@ struct Iq4Codes {
   }
 };
 
-struct IQ4_NL {
-  using Block = BlockIQ4_NL;
-  using Unpacked = Block;
+struct IQ4_NL : SmallBlock<BlockIQ4_NL> {
   static constexpr Type kType = Type::kIQ4_NL;
-  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
 
-  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
-    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
-  }
-  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
-    out.d = get_half(s, 0, row);
-  }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
@@ -307,13 +271,11 @@ struct MXFP4 {
   static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 4, q);
+    pack_codes(rows, q);
     for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, mxfp4_scale(rows[r]->e));
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 4, out.qs);
+    unpack_codes(q, row, out);
     out.e = mxfp4_exponent(get_half(s, 0, row));
   }
   template <int NV, int T>
@@ -329,22 +291,9 @@ struct MXFP4 {
   }
 };
 
-struct Q8_0 {
-  using Block = BlockQ8_0;
-  using Unpacked = Block;
+struct Q8_0 : SmallBlock<BlockQ8_0> {
   static constexpr Type kType = Type::kQ8_0;
-  static constexpr int kBlock = 32, kCodeBytes = 32, kScaleBytes = 2;
 
-  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* qs[kRowGroup];
-    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
-    interleave(qs, 8, q);
-    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
-  }
-  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 8, out.qs);
-    out.d = get_half(s, 0, row);
-  }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
