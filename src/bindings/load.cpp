@@ -22,101 +22,19 @@ uint64_t beside_heap(uint64_t budget) {
   return budget > kFree ? std::min({kMax, (budget - kFree) / 2, budget / 4}) : 0;
 }
 
-}  // namespace
-
-void EngineBinding::source(const std::string& address, const std::string& names,
-                           unsigned described) {
-  open::Source source{address, false, {}, described};
-  for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each name ends with a '/'
-    end = names.find('/', at);
-    source.names.push_back(names.substr(at, end - at));
-  }
-  opener_.reset(new open::Opener(open::Opener::of_file(std::move(source))));
+// Ends all work, so that the engine can be planned again.
+void quiesce(EngineBinding& b) {
+  for (Slot& slot : b.slots()) b.drop_answer(slot);
+  b.embedder.reset();
+  b.engine->residency().collect();
 }
 
-val EngineBinding::need() {
-  const Result<open::FileRequest> need = opener_->need();
-  if (!need.ok()) return fail(need.status()), val::null();
-  if (need->want == open::FileRequestKind::kDone) note_base();
-  val out = val::object();
-  put(out, "want", static_cast<double>(need->want));
-  put(out, "file", need->file);
-  put(out, "choice", need->choice);
-  put(out, "offset", static_cast<double>(need->offset));
-  put(out, "length", static_cast<double>(need->length));
-  put(out, "name", need->name);
-  return out;
-}
-
-unsigned EngineBinding::reserve(unsigned bytes) {
-  const Result<std::span<uint8_t>> place = opener_->reserve(bytes);
-  if (!place.ok()) return fail(place.status()), 0;
-  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(place->data()));
-}
-
-bool EngineBinding::adapter(const val& bytes, float scale) {
-  auto read = std::make_unique<adapter::Adapter>();
-  const uint64_t size = length_of(bytes);
-  AlignedBuffer prefix;
-  uint64_t had = 0, need = kStageBytes;
-  for (;;) {
-    need = std::min({std::max(need, had + 1), size, adapter::kMaxDirectory});
-    if (!copy_bytes(bytes.call<val>("subarray", 0, static_cast<double>(need)), &prefix)) {
-      return false;
-    }
-    const auto parsed =
-        adapter::parse_gguf({prefix.as<uint8_t>(), prefix.size()}, size, read.get());
-    if (!parsed.ok()) return fail(parsed.status());
-    if (parsed->done) break;
-    if (need == had) {
-      return fail(sluice::error(Code::kBadHeader, "the adapter's header is invalid or truncated"));
-    }
-    had = need;
-    need = parsed->need_bytes;
-  }
-  const auto copy = [bytes](uint64_t offset, std::span<uint8_t> out) {
-    const double from = static_cast<double>(offset), n = static_cast<double>(out.size());
-    copy_in(bytes.call<val>("subarray", from, from + n), out);
-    return Status();
-  };
-  sources_.push_back({read.get(), scale, copy});
-  adapters_.push_back(std::move(read));
-  prefix = {};
-  if (opener_) note_base();
-  return true;
-}
-
-bool EngineBinding::set_adapters() {
-  quiesce();
-  const Status status = engine_->replanner().set_adapters(sources_);
-  if (!kDraftModels || !draft_ || status.code() != Code::kBudgetTooSmall) return checked(status);
-  return checked(make_room(engine_->replanner().budget_for(sources_))) &&
-         checked(engine_->replanner().set_adapters(sources_));
-}
-
-bool EngineBinding::reserve_structured_output() {
-  quiesce();
-  engine_->replanner().plan_structured_output(true);
-  Status status = engine_->replanner().set_memory_budget(engine_->plan().budget.bytes);
-  if (kDraftModels && draft_ && status.code() == Code::kBudgetTooSmall) {
-    const Result<session::MemoryPlan> plan = engine_->replanner().plan_for(0);
-    status = plan.ok() ? make_room(plan->budget.minimum) : plan.status();
-  }
-  if (!status.ok()) engine_->replanner().plan_structured_output(false);
-  return checked(status);
-}
-
-void EngineBinding::quiesce() {
-  for (Slot& slot : slots()) drop_answer(slot);
-  embedder_.reset();
-  engine_->residency().collect();
-}
-
-Status EngineBinding::make_room(uint64_t needed) {
-  session::Engine& draft = *draft_->engine_;
+// Moves budget from the draft model to the model, so that it has `needed` bytes.
+Status make_room(EngineBinding& b, uint64_t needed) {
+  session::Engine& draft = *b.draft->engine;
   const Result<session::MemoryPlan> own = draft.replanner().plan_for(0);
   if (!own.ok()) return own.status();
-  const uint64_t budget = engine_->plan().budget.bytes + draft.plan().budget.bytes;
+  const uint64_t budget = b.engine->plan().budget.bytes + draft.plan().budget.bytes;
   if (budget < needed + own->budget.minimum) {
     // The model's base has this budget's spare bytes.
     session::EngineOptions options;
@@ -130,98 +48,10 @@ Status EngineBinding::make_room(uint64_t needed) {
                                                round_up(own->total(), kPageBytes));
   draft.residency().collect();
   SLUICE_RETURN_IF_ERROR(draft.replanner().set_memory_budget(share));
-  return engine_->replanner().set_memory_budget(budget - share);
+  return b.engine->replanner().set_memory_budget(budget - share);
 }
 
-void EngineBinding::forget_adapters() {
-  sources_.clear();
-  adapters_.clear();
-}
-
-EngineBinding* EngineBinding::draft() {
-  if (!draft_) draft_ = std::make_unique<EngineBinding>();
-  return draft_.get();
-}
-
-std::string EngineBinding::inspect(const val& options) {
-  val out = val::object();
-  const auto refuse = [&out, this](const Status& why) {
-    fail(why);
-    put(out, "error", error());
-    return to_text(out);
-  };
-  const Result<session::EngineOptions> given = engine_options(options);
-  if (!given.ok()) return refuse(given.status());
-  const session::ReportSink sink = [&out](const char* section, const char* key,
-                                          const session::ReportValue& value) {
-    if (section == nullptr) return put(out, key, value);
-    if (field(out, section).isUndefined()) put(out, section, val::object());
-    val part = field(out, section);
-    put(part, key, value);
-  };
-  const gguf::Header* draft = kDraftModels && draft_ ? &draft_->opener_->header() : nullptr;
-  const Result<session::Inspection> found =
-      generate::inspect(opener_->header(), *given, draft, 0, sink);
-  if (!found.ok()) return refuse(found.status());
-  if (const double rate = number_or(options, "storeBandwidth", -1); rate >= 0) {
-    const bool shared = is_true(options, "directReads") && rate > 1e6 * residency::kMemorySpeed;
-    session::report_speed(*found, {rate, 1, shared}, sink);
-  }
-  val layers = val::array();
-  for (const uint32_t unit : session::layer_units(*found)) push(layers, val(unit));
-  val plan = field(out, "plan");
-  put(plan, "layerUnits", layers);
-  return to_text(out);
-}
-
-bool EngineBinding::open(const val& options) {
-  const Result<generate::PairOptions> with = pair_options(options);
-  if (!with.ok()) return fail(with.status());
-  if (!checked(start(with->model))) return false;
-  if (!kDraftModels || !draft_) return true;
-  pair_minimum_ = with->minimum;
-  session::EngineOptions for_draft = with->draft;
-  for_draft.pool = &engine_->pool();
-  for_draft.n_threads = engine_->plan().threads.n_threads;
-  const Status started = draft_->start(for_draft);
-  if (!started.ok()) return fail(generate::of_draft(started));
-  draft_source_ = std::make_unique<generate::DraftModel>(draft_->session());
-  return checked(
-      generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
-}
-
-Status EngineBinding::start(const session::EngineOptions& options) {
-  Result<std::unique_ptr<session::Engine>> engine =
-      session::Engine::open(opener_->header(), options);
-  if (!engine.ok()) return engine.status();
-  engine_ = std::move(*engine);
-  slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().sessions.parallel));
-  slot_ = slots_.get();
-  if (kSeveral && engine_->plan().sessions.parallel > 1) {
-    batches_ = std::make_unique<generate::Scheduler>(engine_->context());
-  }
-  for (Slot& slot : slots()) {
-    Result<std::unique_ptr<session::Session>> session =
-        session::Session::create(engine_->context());
-    if (!session.ok()) return session.status();
-    slot.session = std::move(*session);
-  }
-  opener_.reset();
-  return {};
-}
-
-Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
-  const Result<session::EngineOptions> options = engine_options(o);
-  if (!options.ok()) return options.status();
-  if (!kDraftModels || !draft_) return generate::PairOptions{.model = *options};
-  // The threads have no access to the draft model's files, so it cannot use direct reads.
-  Result<generate::PairOptions> pair =
-      generate::share_budget(opener_->header(), *options, draft_->opener_->header(), 0);
-  if (pair.ok()) pair->draft.direct_reads = residency::DirectReads::kNone;
-  return pair;
-}
-
-Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
+Result<session::EngineOptions> engine_options(EngineBinding& b, const val& o) {
   session::EngineOptions options;
   const std::string kv_type = text_or_none(o, "kvType"), kv_policy = text_or_none(o, "kvPolicy"),
                     head_clusters = text_or_none(o, "headClusters");
@@ -240,7 +70,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   if (options.memory_budget > options.page_bytes) {
     options.memory_budget -= options.memory_budget % options.page_bytes;
   }
-  const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
+  const uint64_t base = b.draft ? std::max(b.base_bytes, b.draft->base_bytes) : b.base_bytes;
   options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
   options.approximate.skip_layers_ratio = number_or(o, "skipLayersRatio", 0);
   options.structured_output = is_true(o, "structuredOutput");
@@ -248,24 +78,196 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;
-  options.min_batch = min_batch_;
+  options.min_batch = b.min_batch;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
   options.context_from = session::parse_context_from(text_or_none(o, "contextFrom"));
   options.min_budget = static_cast<uint64_t>(number_or(o, "minBudget", 0));
   options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
   options.min_threads = static_cast<int32_t>(number_or(o, "minThreads", 0));
-  options.reader = &shared_files_;
-  options.adapters = sources_;
+  options.reader = &b.shared_files;
+  options.adapters = b.sources;
   if (is_true(o, "directReads")) options.direct_reads = residency::DirectReads::kOnceLocal;
-  kernels_ = text_or_none(o, "kernels");
-  options.kernels = kernels_.c_str();
+  b.kernels = text_or_none(o, "kernels");
+  options.kernels = b.kernels.c_str();
   return options;
+}
+
+Result<generate::PairOptions> pair_options(EngineBinding& b, const val& o) {
+  const Result<session::EngineOptions> options = engine_options(b, o);
+  if (!options.ok()) return options.status();
+  if (!kDraftModels || !b.draft) return generate::PairOptions{.model = *options};
+  // The threads have no access to the draft model's files, so it cannot use direct reads.
+  Result<generate::PairOptions> pair =
+      generate::share_budget(b.opener->header(), *options, b.draft->opener->header(), 0);
+  if (pair.ok()) pair->draft.direct_reads = residency::DirectReads::kNone;
+  return pair;
+}
+
+}  // namespace
+
+void source(EngineBinding& b, const std::string& address, const std::string& names,
+            unsigned described) {
+  open::Source source{address, false, {}, described};
+  for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each name ends with a '/'
+    end = names.find('/', at);
+    source.names.push_back(names.substr(at, end - at));
+  }
+  b.opener.reset(new open::Opener(open::Opener::of_file(std::move(source))));
+}
+
+val need(EngineBinding& b) {
+  const Result<open::FileRequest> need = b.opener->need();
+  if (!need.ok()) return b.fail(need.status()), val::null();
+  if (need->want == open::FileRequestKind::kDone) b.note_base();
+  val out = val::object();
+  put(out, "want", static_cast<double>(need->want));
+  put(out, "file", need->file);
+  put(out, "choice", need->choice);
+  put(out, "offset", static_cast<double>(need->offset));
+  put(out, "length", static_cast<double>(need->length));
+  put(out, "name", need->name);
+  return out;
+}
+
+unsigned reserve(EngineBinding& b, unsigned bytes) {
+  const Result<std::span<uint8_t>> place = b.opener->reserve(bytes);
+  if (!place.ok()) return b.fail(place.status()), 0;
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(place->data()));
+}
+
+bool adapter(EngineBinding& b, const val& bytes, float scale) {
+  auto read = std::make_unique<adapter::Adapter>();
+  const uint64_t size = length_of(bytes);
+  AlignedBuffer prefix;
+  uint64_t had = 0, need = EngineBinding::kStageBytes;
+  for (;;) {
+    need = std::min({std::max(need, had + 1), size, adapter::kMaxDirectory});
+    if (!b.copy_bytes(bytes.call<val>("subarray", 0, static_cast<double>(need)), &prefix)) {
+      return false;
+    }
+    const auto parsed =
+        adapter::parse_gguf({prefix.as<uint8_t>(), prefix.size()}, size, read.get());
+    if (!parsed.ok()) return b.fail(parsed.status());
+    if (parsed->done) break;
+    if (need == had) {
+      return b.fail(
+          sluice::error(Code::kBadHeader, "the adapter's header is invalid or truncated"));
+    }
+    had = need;
+    need = parsed->need_bytes;
+  }
+  const auto copy = [bytes](uint64_t offset, std::span<uint8_t> out) {
+    const double from = static_cast<double>(offset), n = static_cast<double>(out.size());
+    copy_in(bytes.call<val>("subarray", from, from + n), out);
+    return Status();
+  };
+  b.sources.push_back({read.get(), scale, copy});
+  b.adapters.push_back(std::move(read));
+  prefix = {};
+  if (b.opener) b.note_base();
+  return true;
+}
+
+bool set_adapters(EngineBinding& b) {
+  quiesce(b);
+  const Status status = b.engine->replanner().set_adapters(b.sources);
+  if (!kDraftModels || !b.draft || status.code() != Code::kBudgetTooSmall) return b.checked(status);
+  return b.checked(make_room(b, b.engine->replanner().budget_for(b.sources))) &&
+         b.checked(b.engine->replanner().set_adapters(b.sources));
+}
+
+bool reserve_structured_output(EngineBinding& b) {
+  quiesce(b);
+  b.engine->replanner().plan_structured_output(true);
+  Status status = b.engine->replanner().set_memory_budget(b.engine->plan().budget.bytes);
+  if (kDraftModels && b.draft && status.code() == Code::kBudgetTooSmall) {
+    const Result<session::MemoryPlan> plan = b.engine->replanner().plan_for(0);
+    status = plan.ok() ? make_room(b, plan->budget.minimum) : plan.status();
+  }
+  if (!status.ok()) b.engine->replanner().plan_structured_output(false);
+  return b.checked(status);
+}
+
+void forget_adapters(EngineBinding& b) {
+  b.sources.clear();
+  b.adapters.clear();
+}
+
+EngineBinding* draft(EngineBinding& b) {
+  if (!b.draft) b.draft = std::make_unique<EngineBinding>();
+  return b.draft.get();
+}
+
+std::string inspect(EngineBinding& b, const val& options) {
+  val out = val::object();
+  const auto refuse = [&out, &b](const Status& why) {
+    b.fail(why);
+    put(out, "error", last_error(b));
+    return to_text(out);
+  };
+  const Result<session::EngineOptions> given = engine_options(b, options);
+  if (!given.ok()) return refuse(given.status());
+  const session::ReportSink sink = [&out](const char* section, const char* key,
+                                          const session::ReportValue& value) {
+    if (section == nullptr) return put(out, key, value);
+    if (field(out, section).isUndefined()) put(out, section, val::object());
+    val part = field(out, section);
+    put(part, key, value);
+  };
+  const gguf::Header* draft = kDraftModels && b.draft ? &b.draft->opener->header() : nullptr;
+  const Result<session::Inspection> found =
+      generate::inspect(b.opener->header(), *given, draft, 0, sink);
+  if (!found.ok()) return refuse(found.status());
+  if (const double rate = number_or(options, "storeBandwidth", -1); rate >= 0) {
+    const bool shared = is_true(options, "directReads") && rate > 1e6 * residency::kMemorySpeed;
+    session::report_speed(*found, {rate, 1, shared}, sink);
+  }
+  val layers = val::array();
+  for (const uint32_t unit : session::layer_units(*found)) push(layers, val(unit));
+  val plan = field(out, "plan");
+  put(plan, "layerUnits", layers);
+  return to_text(out);
+}
+
+bool open(EngineBinding& b, const val& options) {
+  const Result<generate::PairOptions> with = pair_options(b, options);
+  if (!with.ok()) return b.fail(with.status());
+  if (!b.checked(b.start(with->model))) return false;
+  if (!kDraftModels || !b.draft) return true;
+  b.pair_minimum = with->minimum;
+  session::EngineOptions for_draft = with->draft;
+  for_draft.pool = &b.engine->pool();
+  for_draft.n_threads = b.engine->plan().threads.n_threads;
+  const Status started = b.draft->start(for_draft);
+  if (!started.ok()) return b.fail(generate::of_draft(started));
+  b.draft_source = std::make_unique<generate::DraftModel>(b.draft->session());
+  return b.checked(
+      generate::check_same_vocabulary(b.engine->tokenizer(), b.draft->engine->tokenizer()));
+}
+
+Status EngineBinding::start(const session::EngineOptions& options) {
+  Result<std::unique_ptr<session::Engine>> opened =
+      session::Engine::open(opener->header(), options);
+  if (!opened.ok()) return opened.status();
+  engine = std::move(*opened);
+  all_slots = std::make_unique<Slot[]>(static_cast<size_t>(engine->plan().sessions.parallel));
+  slot = all_slots.get();
+  if (kSeveral && engine->plan().sessions.parallel > 1) {
+    batches = std::make_unique<generate::Scheduler>(engine->context());
+  }
+  for (Slot& each : slots()) {
+    Result<std::unique_ptr<session::Session>> session = session::Session::create(engine->context());
+    if (!session.ok()) return session.status();
+    each.session = std::move(*session);
+  }
+  opener.reset();
+  return {};
 }
 
 // Notes the heap size after the header was parsed, plus 128 KiB that malloc loses to alignment and
 // to the holes that the header leaves.
 void EngineBinding::note_base() {
-  base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
+  base_bytes = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
 }
 
 }  // namespace sluice::bindings

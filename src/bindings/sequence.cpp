@@ -9,85 +9,84 @@ Status too_long(size_t most) {
                        "a piece of a saved state can have at most %zu bytes", most);
 }
 
+// The fingerprint must not change in the middle of a state.
+void begin_state(EngineBinding& b) {
+  if (!b.weight_hash || !b.weight_hash->complete()) return;
+  b.engine->identify_weights(*b.weight_hash);
+  b.weight_hash.reset();  // frees its list of samples
+}
+
 }  // namespace
 
-val EngineBinding::tokenize(const val& bytes, unsigned how) {
+val tokenize(EngineBinding& b, const val& bytes, unsigned how) {
   AlignedBuffer text;
-  if (!copy_bytes(bytes, &text)) return val::null();
-  const auto ids = engine_->tokenizer().try_encode(view_of(text), tokenize_options(how));
-  if (!ids.ok()) return fail(ids.status()), val::null();
+  if (!b.copy_bytes(bytes, &text)) return val::null();
+  const auto ids = b.engine->tokenizer().try_encode(view_of(text), tokenize_options(how));
+  if (!ids.ok()) return b.fail(ids.status()), val::null();
   return copy_out(std::span<const Token>(*ids));
 }
 
-val EngineBinding::pair_tokens(const val& query, const val& document) {
+val pair_tokens(EngineBinding& b, const val& query, const val& document) {
   AlignedBuffer first, second;
-  if (!copy_bytes(query, &first) || !copy_bytes(document, &second)) return val::null();
-  const auto ids = embed::pair_tokens(engine_->tokenizer(), view_of(first), view_of(second));
-  if (!ids.ok()) return fail(ids.status()), val::null();
+  if (!b.copy_bytes(query, &first) || !b.copy_bytes(document, &second)) return val::null();
+  const auto ids = embed::pair_tokens(b.engine->tokenizer(), view_of(first), view_of(second));
+  if (!ids.ok()) return b.fail(ids.status()), val::null();
   return copy_out(std::span<const Token>(*ids));
 }
 
-std::string EngineBinding::control_tokens() {
+std::string control_tokens(EngineBinding& b) {
   val out = val::array();
-  for (const Token id : engine_->tokenizer().gated_tokens()) {
+  for (const Token id : b.engine->tokenizer().gated_tokens()) {
     push(out, val(id));
-    push(out, val(std::string(engine_->tokenizer().piece(id))));
+    push(out, val(std::string(b.engine->tokenizer().piece(id))));
   }
   return to_text(out);
 }
 
-void EngineBinding::clear() {
-  drop_work();
-  session().clear();
+void clear(EngineBinding& b) {
+  b.drop_work();
+  b.session().clear();
 }
 
-bool EngineBinding::append(const val& tokens) {
-  drop_work();
-  begin_counting();
-  return fits(tokens) && checked(session().begin(to_tokens(tokens)));
+bool append(EngineBinding& b, const val& tokens) {
+  b.drop_work();
+  b.begin_counting();
+  return b.fits(tokens) && b.checked(b.session().begin(to_tokens(tokens)));
 }
 
-bool EngineBinding::append_whole(const val& tokens, int row) {
-  clear();
-  begin_counting();
-  return fits(tokens) && checked(session().begin_rows(to_tokens(tokens), row, 1));
+bool append_whole(EngineBinding& b, const val& tokens, int row) {
+  clear(b);
+  b.begin_counting();
+  return b.fits(tokens) && b.checked(b.session().begin_rows(to_tokens(tokens), row, 1));
 }
 
-val EngineBinding::weight_samples(bool all) {
-  const auto samples = weight_hash_.emplace(engine_->program(), all).samples();
+val weight_samples(EngineBinding& b, bool all) {
+  const auto samples = b.weight_hash.emplace(b.engine->program(), all).samples();
   return copy_out(
       std::span(reinterpret_cast<const uint8_t*>(samples.data()), samples.size_bytes()));
 }
 
-void EngineBinding::identify(unsigned length) {
-  weight_hash_->add({stage_.data(), length});
+void identify(EngineBinding& b, unsigned length) {
+  b.weight_hash->add({b.stage.data(), length});
 }
 
-// The fingerprint must not change in the middle of a state.
-void EngineBinding::begin_state() {
-  if (!weight_hash_ || !weight_hash_->complete()) return;
-  engine_->identify_weights(*weight_hash_);
-  weight_hash_.reset();  // frees its list of samples
+bool read_state(EngineBinding& b, double offset, unsigned length) {
+  if (length > b.stage.size()) return b.fail(too_long(b.stage.size()));
+  if (offset == 0) begin_state(b);
+  return b.checked(b.session().read_state(static_cast<uint64_t>(offset), {b.stage.data(), length}));
 }
 
-bool EngineBinding::read_state(double offset, unsigned length) {
-  if (length > stage_.size()) return fail(too_long(stage_.size()));
-  if (offset == 0) begin_state();
-  return checked(session().read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
+bool begin_restore(EngineBinding& b, double bytes) {
+  b.drop_answer(*b.slot);
+  begin_state(b);
+  return b.checked(b.session().begin_restore(static_cast<uint64_t>(bytes)));
 }
 
-bool EngineBinding::begin_restore(double bytes) {
-  drop_answer(*slot_);
-  begin_state();
-  return checked(session().begin_restore(static_cast<uint64_t>(bytes)));
+bool write_state(EngineBinding& b, unsigned length) {
+  if (length > b.stage.size()) return b.fail(too_long(b.stage.size()));
+  return b.checked(b.session().write_state({b.stage.data(), length}));
 }
 
-bool EngineBinding::write_state(unsigned length) {
-  if (length > stage_.size()) return fail(too_long(stage_.size()));
-  return checked(session().write_state({stage_.data(), length}));
-}
-
-// Copies bytes from JavaScript.
 bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
   const size_t n = length_of(bytes);
   if (Status s = out->allocate(n); !s.ok()) return fail(s);
@@ -95,10 +94,9 @@ bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
   return true;
 }
 
-// Checks the number of tokens before they are copied: the plan has memory for one context.
 bool EngineBinding::fits(const val& tokens) {
   const size_t n = length_of(tokens);
-  const int32_t n_ctx = engine_->plan().context.n_ctx;
+  const int32_t n_ctx = engine->plan().context.n_ctx;
   if (n <= static_cast<size_t>(n_ctx)) return true;
   return fail(session::prompt_too_long(n, n_ctx));
 }

@@ -18,7 +18,7 @@ class PictureBinding {
   bool open(const val& options);
   // After open() of the engine.
   void attach() {
-    session::Engine& text = *engine_.engine_;
+    session::Engine& text = *engine_.engine;
     pictures_->attach(text.context(), text.replanner());
   }
   std::string cost(unsigned width, unsigned height);
@@ -62,14 +62,14 @@ bool PictureBinding::open(const val& options) {
   kernels_ = text_or_none(options, "kernels");
   const media::TokenLimits limits{static_cast<uint32_t>(number_or(options, "minTokens", 0)),
                                   static_cast<uint32_t>(number_or(options, "maxTokens", 0))};
-  auto opened = multimodal::Pictures::open(header_.opener_->header(),
-                                           media::TextModel::from(engine_.opener_->header()),
-                                           limits, kernels_.c_str());
+  auto opened = multimodal::Pictures::open(header_.opener->header(),
+                                           media::TextModel::from(engine_.opener->header()), limits,
+                                           kernels_.c_str());
   if (!opened.ok()) return engine_.fail(opened.status());
   pictures_ = std::move(*opened);
   session::EngineOptions adapted;
   if (!checked(pictures_->adapt(&adapted))) return false;
-  engine_.min_batch_ = adapted.min_batch;
+  engine_.min_batch = adapted.min_batch;
   engine_.note_base();
   return true;
 }
@@ -81,7 +81,7 @@ std::string PictureBinding::cost(unsigned width, unsigned height) {
       plan.ok() ? pictures_->bytes_for(width, height) : Result<uint64_t>(plan.status());
   if (!bytes.ok()) {
     engine_.fail(bytes.status());
-    put(out, "error", engine_.error());
+    put(out, "error", last_error(engine_));
     return to_text(out);
   }
   put(out, "tokens", plan->n_tokens);
@@ -124,7 +124,7 @@ val PictureBinding::layout(const val& bytes, unsigned how, const val& known, uns
 bool PictureBinding::begin(bool reuse_prefix) {
   engine_.drop_work();
   if (!checked(pictures_->begin(engine_.session(), tokens_, reuse_prefix))) return false;
-  engine_.media_ = pictures_->media();
+  engine_.media = pictures_->media();
   return true;
 }
 
@@ -148,7 +148,7 @@ unsigned PictureBinding::queue() {
 }
 
 bool PictureBinding::release() {
-  engine_.media_ = {};
+  engine_.media = {};
   image_ = {};
   file_ = {};
   tokens_ = {};
@@ -159,7 +159,7 @@ bool PictureBinding::release() {
 
 bool PictureBinding::end() {
   engine_.drop_work();
-  engine_.media_ = {};
+  engine_.media = {};
   image_ = {};
   file_ = {};
   tokens_ = {};
