@@ -311,14 +311,21 @@ def main():
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of 2048 tokens")
     parser.add_argument("--layers", type=int, default=Config().n_layer,
                         help="another number makes another model, kept out of this folder")
+    parser.add_argument("--heads", type=int, default=Config().n_head,
+                        help="likewise; half as many for keys and values")
+    parser.add_argument("--feed-forward", type=int, default=Config().n_ff, help="likewise")
     parser.add_argument("--out", type=pathlib.Path, help="where the files go")
     parser.add_argument("--work", type=pathlib.Path,
                         help="checkpoint and cache; delete it for a fresh run")
     args = parser.parse_args()
-    config = Config(n_layer=args.layers)
+    config = Config(n_layer=args.layers, n_head=args.heads, n_head_kv=args.heads // 2,
+                    n_ff=args.feed_forward)
     sample = config == Config()
+    shape = (("layers", args.layers, Config().n_layer), ("heads", args.heads, Config().n_head),
+             ("feed-forward", args.feed_forward, Config().n_ff))
     build = HERE.parents[1] / "build"
-    args.work = args.work or build / ("sample-model" if sample else f"{args.layers}-layers")
+    args.work = args.work or build / (
+        "sample-model" if sample else "-".join(f"{value}-{name}" for name, value, _ in shape))
     args.out = args.out or (HERE if sample else args.work)
     if not sample and args.out.resolve() == HERE:
         parser.error("--out: this folder is the sample model's")
@@ -337,7 +344,7 @@ def main():
     draw_curve(log, bigram, args.out / "loss.svg")
     summary = dict(
         command="python3 examples/models/train.py"
-        + ("" if sample else f" --layers {args.layers}")
+        + "".join(f" --{name} {value}" for name, value, usual in shape if value != usual)
         + (f" --steps {args.steps}" if args.steps != STEPS else ""), seed=SEED, steps=args.steps,
         tokens_per_step=BATCH * Config().n_ctx, training_tokens=tokens,
         processes=2, wall_seconds=round(spent.now()[0]),

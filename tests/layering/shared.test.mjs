@@ -171,10 +171,10 @@ test('unit states have the same numbers in the binding and in TypeScript', () =>
   const names = find('web/api/weight-units.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/)
     .split(', ')
     .map((name) => name.slice(1, -1));
-  const code = find(embind.units, /::unit_states\(\) \{([^]*?)\n\}/);
+  const code = find(embind.units, / unit_states\(EngineBinding& b\) \{([^]*?)\n\}/);
   const numbers = [
     ...code.matchAll(
-      /kAbsent:\s+states_\[u\] = pinned \? (\d) : (\d);|kLoading:\s+states_\[u\] = (\d);|kReady:\s+states_\[u\] = pinned \? (\d) : (\d);/g,
+      /kAbsent:\s+b\.states\[u\] = pinned \? (\d) : (\d);|kLoading:\s+b\.states\[u\] = (\d);|kReady:\s+b\.states\[u\] = pinned \? (\d) : (\d);/g,
     ),
   ]
     .flatMap((match) => match.slice(1).filter((n) => n !== undefined))

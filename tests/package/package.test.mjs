@@ -61,6 +61,28 @@ test('all JavaScript of a page that does not chat stays under 40 kB gzipped', ()
   assert.ok(total <= 40 * kB, `${total} bytes (${sizes})`);
 });
 
+test('README and benchmarks state the sizes of today', () => {
+  const kilobytes = (...names) =>
+    names.reduce((sum, name) => sum + gzipSync(readFileSync(inRoot('dist', name))).length, 0) /
+    1000;
+  const readme = readFileSync(inRoot('README.md'), 'utf8');
+  const table = readFileSync(inRoot('docs', 'benchmarks.md'), 'utf8').split('## Download size')[1];
+  const row = (name) => table.split('\n').find((line) => line.startsWith(`| ${name}`));
+  const chat = kilobytes('chat.wasm', 'templates.js');
+  for (const [stated, size] of [
+    [readme.match(/chat adds (\d+) kB/)[1], chat],
+    [row('`chat.wasm`').match(/(\d+) kB/)[1], chat],
+    [row('engine with plain SIMD').match(/(\d+) kB/)[1], kilobytes('engine.simd128.wasm')],
+    [row('engine with WebGPU').match(/(\d+) kB/)[1], kilobytes('engine.gpu.wasm')],
+    [row('`index.js`').match(/(\d+) kB/)[1], kilobytes('index.js', 'worker.js')],
+  ]) {
+    assert.ok(
+      Math.abs(Number(stated) / size - 1) < 0.05,
+      `${stated} kB stated, ${size} kB measured`,
+    );
+  }
+});
+
 test('the package holds only files meant for users', () => {
   const { stdout } = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
     cwd: root,
