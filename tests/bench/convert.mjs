@@ -5,6 +5,7 @@
 //   --sizes           --target-size at the sizes of these mixes, with and without calibration on the
 //                     other half of the text
 //   --importance      every type again, with an importance matrix of that half
+//   --pure            every matrix in the type itself, without a mix
 //   --embedding       only the embedding in each of these types, whole and split into cluster
 //                     centres and residuals
 //   --speed           seconds to convert a large model
@@ -12,7 +13,7 @@
 //                     turns with ours
 //   --llama-logits    compares llama.cpp's logits of our files with our own
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
-//                            [--sizes a,b,…] [--importance] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
+//                            [--sizes a,b,…] [--importance] [--pure] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
 // The programs are called as PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT.
 // quantize.py and logits.py of tests/bench/baselines do this with llama.cpp's library.
@@ -37,6 +38,7 @@ const { values } = parseArgs({
     },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
     importance: { type: 'boolean' },
+    pure: { type: 'boolean' },
     embedding: { type: 'string' },
     speed: { type: 'string' },
     threads: { type: 'string', default: '2' },
@@ -107,7 +109,11 @@ async function measured(file) {
   return { bytes: statSync(file).size, perplexity, ...compare(file) };
 }
 
-async function converted(args, { from = values.model, out = join(folder, 'made.gguf') } = {}) {
+/** QSF's own types are written as QSF. */
+const fileFor = (args) =>
+  join(folder, args.some((a) => a.startsWith('qsf')) ? 'made.qsf' : 'made.gguf');
+
+async function converted(args, { from = values.model, out = fileFor(args) } = {}) {
   const report = await jsonOf(sluice, ['convert', '--force', from, out, '--json', ...args]);
   let count = 0,
     squared = 0;
@@ -121,20 +127,24 @@ async function converted(args, { from = values.model, out = join(folder, 'made.g
 const figure = (x) =>
   x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toExponential(1) : x.toPrecision(3);
 const print = (head, rows) => console.log(markdownTable(head, rows));
-const cells = (r) => [
-  r.bytes,
-  figure(r.mse),
-  figure(r.nmse),
-  r.perplexity.toFixed(4),
-  figure(r.divergence),
-];
+const cells = (r) =>
+  r
+    ? [r.bytes, figure(r.mse), figure(r.nmse), r.perplexity.toFixed(4), figure(r.divergence)]
+    : ['needs a matrix', '', '', '', ''];
 
 const head = ['type', 'bytes', 'MSE of weights', 'NMSE of logits', 'perplexity', 'KL'];
 const types = values.types.split(',').filter(Boolean);
 const sizes = values.sizes.split(',').filter(Boolean);
+const typed = (type) => ['--type', type, ...(values.pure ? ['--pure'] : [])];
 const made = new Map();
-for (const type of [...new Set([...types, ...sizes])])
-  made.set(type, await converted(['--type', type]));
+for (const type of new Set([...types, ...sizes])) {
+  try {
+    made.set(type, await converted(typed(type)));
+  } catch (error) {
+    if (!/importance matrix/.test(String(error))) throw error;
+    made.set(type, undefined); // types of one and two bits are not written without
+  }
+}
 console.log(
   `\n${modelLabel(values.model)}; perplexity of the text ${(await measured(values.model)).perplexity.toFixed(4)}\n`,
 );
@@ -167,7 +177,7 @@ if (values.importance) {
   await converted(['--type', 'q8_0', '--calibrate', calibration, '--save-imatrix', matrix]);
   const rows = [];
   for (const type of types)
-    rows.push([type, ...cells(await converted(['--type', type, '--imatrix', matrix]))]);
+    rows.push([type, ...cells(await converted([...typed(type), '--imatrix', matrix]))]);
   console.log('\nwith an importance matrix of the other half of the text\n');
   print(head, rows);
   if (values['llama-quantize']) {
