@@ -28,8 +28,15 @@ const path = join(directory, 'model.gguf');
 writeFileSync(path, bytes);
 const greedy = { maxTokens: 12, temperature: 0 };
 const endless = { temperature: 0, maxTokens: 1e5 };
-const tuning = { chunkSize: 16384, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 500 };
 const kHangs = 20_000;
+// The server shares this process: on a busy machine it may be silent for seconds.
+const tuning = {
+  chunkSize: 16384,
+  streamBytes: 131072,
+  retryMs: 1,
+  retryMaxMs: 5,
+  stallMs: kHangs,
+};
 let engine;
 let expected;
 
@@ -79,7 +86,7 @@ const phases = {
   'saving the state': (signal) => engine.saveState({ signal }),
   restoring: async (signal) => engine.restoreState(await engine.saveState({ signal }), { signal }),
   'a change of the budget': (signal) => engine.setMemoryBudget(700_000, { signal }),
-  logits: (signal) => engine.logits(new Int32Array(60).fill(7), { signal }),
+  logits: (signal) => engine.logits(new Int32Array(2000).fill(7), { signal }), // half a second
 };
 for (const [name, work] of Object.entries(phases)) {
   test(`an abort during ${name} rejects at once, and the engine still works`, async () => {
@@ -99,17 +106,16 @@ test('after an abort at any moment of a load, the next load continues the downlo
   const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
   t.after(() => slow.close());
   const cacheDir = join(directory, 'aborted');
-  const stored = () =>
-    !existsSync(cacheDir)
-      ? [0]
-      : readdirSync(cacheDir).map(
-          (key) =>
-            readFileSync(join(cacheDir, key, 'index'))
-              .subarray(8192)
-              .filter((byte, i) => i % 8 === 0 && byte !== 0).length,
-        );
+  // The engine of an aborted load may be about to create the entry.
+  const stored = () => {
+    const [key = ''] = existsSync(cacheDir) ? readdirSync(cacheDir) : [];
+    const index = join(cacheDir, key, 'index');
+    if (!existsSync(index)) return 0;
+    const records = readFileSync(index).subarray(8192);
+    return records.filter((byte, i) => i % 8 === 0 && byte !== 0).length;
+  };
   let aborted = 0;
-  for (let i = 0; i < 40 && (i < 4 || stored()[0] < 20); i++) {
+  for (let i = 0; i < 40 && (i < 4 || stored() < 20); i++) {
     aborted += await abortAfter(next() * 500, async (signal) => {
       const loaded = await Engine.load(slow.url, {
         signal,
@@ -123,7 +129,7 @@ test('after an abort at any moment of a load, the next load continues the downlo
     });
   }
   assert.ok(aborted > 0);
-  const had = stored()[0];
+  const had = stored();
   assert.ok(had > 0, 'nothing was cached');
   slow.state.bytes = 0;
   const loaded = await Engine.load(slow.url, { cacheDir, tuning, memoryBudget: 700_000 });
@@ -377,7 +383,8 @@ test('dispose() during any call rejects that call with DISPOSED', async (t) => {
     download: (e) => e.downloaded,
   };
   for (const [name, work] of Object.entries(works)) {
-    const slow = await faultyServer({ bytes }, () => (name === 'download' ? 'slow' : null));
+    let kind = name === 'download' ? 'slow' : null;
+    const slow = await faultyServer({ bytes }, () => kind);
     t.after(() => slow.close());
     const loaded = await Engine.load(slow.url, {
       cacheDir: join(directory, `gone-${name}`),
@@ -385,6 +392,7 @@ test('dispose() during any call rejects that call with DISPOSED', async (t) => {
       memoryBudget: 700_000,
       tuning,
     });
+    if (kind) kind = 'stall'; // or the download might end first
     const pending = work(loaded).then(
       () => 'done',
       (error) => error.code,
