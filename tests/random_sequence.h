@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "extent.h"
+
 namespace sluice::test {
 
 // A number from the environment.
@@ -167,8 +169,7 @@ inline void run_random_sequences(uint64_t sequences, uint64_t operations,
   const bool range = std::getenv("SLUICE_RANDOM_SEQUENCES") != nullptr;
   const std::vector<uint32_t> numbers =
       random_operations(random_setting("SLUICE_RANDOM_OPERATIONS", operations));
-  const bool all = std::getenv("SLUICE_TEST_ALL") != nullptr;
-  sequences = random_setting("SLUICE_RANDOM_SEQUENCES", all ? 10 * sequences : sequences);
+  sequences = random_setting("SLUICE_RANDOM_SEQUENCES", long_suite() ? 10 * sequences : sequences);
   std::printf("seeds from %llu\n", RandomSequence::number(first));
   std::fflush(stdout);
   const Clock::time_point begin = Clock::now();

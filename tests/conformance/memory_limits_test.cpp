@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <random>
 
+#include "../extent.h"
 #include "fixtures_util.h"
 #include "generate/draft_pair.h"
 #include "session/plan_sizes.h"
@@ -20,11 +20,6 @@ using session::MemoryPlan;
 using session::Planner;
 
 constexpr uint64_t kPage = 65536;
-
-// `few` in the short suite, `many` in the long one.
-int extent(int few, int many) {
-  return std::getenv("SLUICE_TEST_ALL") != nullptr ? many : few;
-}
 
 struct Described {
   std::string name;

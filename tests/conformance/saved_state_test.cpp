@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "../extent.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {
@@ -159,7 +159,7 @@ std::vector<Reference> models() {
     for (Reference& r : more) out.push_back(std::move(r));
   };
   add(read_manifest(own_folder("families")));
-  if (std::getenv("SLUICE_TEST_ALL") != nullptr) {
+  if (long_suite()) {
     const std::vector<std::string> further = further_families();
     add(read_manifest(shared_folder("families"), &further));
   }

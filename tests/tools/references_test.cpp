@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../extent.h"
 #include "../paths.h"
 
 namespace sluice::tools {
@@ -45,7 +46,9 @@ std::string python() {
   return "";
 }
 
+// They and the data change seldom.
 TEST(References, ProduceTheStoredLogits) {
+  if (!test::long_suite()) GTEST_SKIP() << "in npm run test:all";
   const std::string interpreter = python();
   if (interpreter.empty()) GTEST_SKIP() << "no python3 with numpy";
   for (const char* folder : {"arch", "families"}) {
