@@ -19,6 +19,7 @@
 #include <random>
 
 #include "../random_sequence.h"
+#include "../sanitized.h"
 #include "../unit/gguf_builder.h"
 #include "fixtures_util.h"
 #include "generate/generation.h"
@@ -768,7 +769,7 @@ TEST(RandomEngines, ExchangedStatesContinueOrAreRefused) {
   Models models(testing::TempDir() + "sluice-engines-" + std::to_string(getpid()));
   ASSERT_GE(models.size(), 20u);
   FreshEngines fresh(models);
-  run_random_sequences(100, 12, [&](RandomSequence& sequence) {
+  run_random_sequences(kSanitized ? 30 : 100, 12, [&](RandomSequence& sequence) {
     EngineOperations operations(models, fresh, sequence);
     if (!sequence.failed()) operations.run();
   });

@@ -147,7 +147,11 @@ const wanted = {
         cmake(
           'aarch64',
           ['kernels_tests', 'conformance_tests'],
-          [...sources(emulated), `-DSLUICE_KERNELS_OPTIMIZE=${all ? '-O3' : '-O1'}`],
+          [
+            ...sources(emulated),
+            '-DSLUICE_CONFORMANCE_LIBRARIES=',
+            `-DSLUICE_KERNELS_OPTIMIZE=${all ? '-O3' : '-O1'}`,
+          ],
         ),
     ],
   ],
