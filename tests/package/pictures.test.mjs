@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
-import { all } from '../extent.mjs';
+import { all, extent } from '../extent.mjs';
 import { crossOrigin, inTab, launch } from '../web/chromium.mjs';
 import { kFiles, kHeight, kWidth } from '../web/picture-samples.mjs';
 import { Engine } from '../../dist/node.js';
@@ -43,7 +43,7 @@ async function tokensOf(generation) {
 describe('pictures', { skip: missing }, () => {
   test('prompts give the tokens of the reference', async () => {
     let n = 0;
-    for (const family of families) {
+    for (const family of all ? families : families.filter((_, i) => i % 3 === 0)) {
       const cases = casesOf(family);
       for (const entry of all ? cases : cases.slice(0, 1)) {
         const engine = await load(family);
@@ -62,7 +62,7 @@ describe('pictures', { skip: missing }, () => {
         n++;
       }
     }
-    assert.ok(n >= 20, `${n}`);
+    assert.ok(n >= extent(6, 20), `${n}`);
   });
 
   test('a budget smaller than both files gives the same tokens', async () => {

@@ -8,7 +8,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
-import { longOnly } from '../extent.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { openNode } from './gpu-node.mjs';
 import {
   addressOf,
@@ -196,17 +196,23 @@ for (const [name, [aLayer, ofHead]] of Object.entries(kDispatches)) {
     `a token of ${name} is one submit and ${aLayer} dispatches per layer`,
     { skip: model !== llama && longOnly },
     async () => {
-      const { uploaded, ...counts } = await inPage(async ([source]) => {
-        const gpuEngine = await gpuOf(source, { contextLength: 8 });
-        await tokensOf(gpuEngine, [1], 1); // uploads the weights
-        const before = gpuEngine.stats().engine;
-        await tokensOf(gpuEngine, [1], 4, { cachePrompt: false });
-        const after = gpuEngine.stats().engine;
-        const names = ['gpuPasses', 'submits', 'dispatches', 'weightBytes'];
-        const counts = names.map((name) => [name, after[name] - before[name]]);
-        const { layers, uploaded } = after;
-        return { ...Object.fromEntries(counts), layers, uploaded };
-      }, address(model));
+      // An engine that is open anyway, or one with fewer kernels.
+      const options = model === llama ? {} : { contextLength: 8 };
+      const { uploaded, ...counts } = await inPage(
+        async ([source, options]) => {
+          const gpuEngine = await gpuOf(source, options);
+          await tokensOf(gpuEngine, [1], 1); // uploads the weights
+          const before = gpuEngine.stats().engine;
+          await tokensOf(gpuEngine, [1], 4, { cachePrompt: false });
+          const after = gpuEngine.stats().engine;
+          const names = ['gpuPasses', 'submits', 'dispatches', 'weightBytes'];
+          const counts = names.map((name) => [name, after[name] - before[name]]);
+          const { layers, uploaded } = after;
+          return { ...Object.fromEntries(counts), layers, uploaded };
+        },
+        address(model),
+        options,
+      );
       const { gpuPasses, submits, dispatches, weightBytes, layers } = counts;
       assert.deepEqual([gpuPasses, submits], [4, 4]);
       assert.equal(dispatches / gpuPasses, aLayer * layers + ofHead);
@@ -228,7 +234,7 @@ const kQueues = [
   [{ temperature: 0, repeatPenalty: 1.3, penaltyLastN: 4 }, true],
   [{ temperature: 0.9, topK: 40, presencePenalty: 0.6, repeatPenalty: 1.1, seed: 6 }, true],
   [{ temperature: 1, topK: 64, frequencyPenalty: 0.3, penaltyLastN: -1, seed: 7 }, true],
-];
+].filter((_, i) => extent([0, 1, 3, 7].includes(i), true));
 // Embeddings of positions; recurrent states; scaled embeddings and a soft cap; a head of its own.
 const queuing = [
   llama,
