@@ -1,5 +1,5 @@
 // The kernel tables that this machine can run, without the one that SLUICE_WITHOUT_TABLE names:
-// under emulation the short suite leaves out the scalar one, which the native tests run.
+// under emulation the short suite has no scalar one, which the native tests run.
 #pragma once
 
 #include <cstdlib>

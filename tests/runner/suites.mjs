@@ -35,7 +35,7 @@ const emulatedModels = [
 ].join(':');
 
 /**
- * What the short suite leaves out under the address sanitizer: statistics, comparisons with a
+ * What the short suite does not run under the address sanitizer: statistics, comparisons with a
  * definition and large inputs. They take minutes there, and the plain build runs them.
  */
 const tooSlowForAsan = [
