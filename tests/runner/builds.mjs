@@ -14,8 +14,13 @@ async function cmake(preset, targets = [], variables = []) {
   });
 }
 
+// In the short suite the corpora of the fuzzers are only for the address sanitizer.
 const native = (...targets) =>
-  cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+  cmake('native', targets, [
+    '-DSLUICE_TESTS=ON',
+    '-DSLUICE_WERROR=ON',
+    `-DSLUICE_FUZZ_REGRESSIONS=${all ? 'ON' : 'OFF'}`,
+  ]);
 
 /**
  * Kernels without sanitizers, which asan in the short suite and tsan link instead of compiling their

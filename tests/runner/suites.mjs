@@ -108,10 +108,8 @@ export const suites = {
     return { ...count, details: written.join('') + (count.details ?? '') };
   },
   async native() {
-    const count = add(
-      await gtestAll('native', { filters: { unit_tests: null } }),
-      await fuzzRegressions('native'),
-    );
+    const count = await gtestAll('native', { filters: { unit_tests: null } });
+    if (all) add(count, await fuzzRegressions('native'));
     add(count, await nodeTests('tools'));
     return add(count, await nodeTests('api')); // the tree that `cmake --install` writes
   },
