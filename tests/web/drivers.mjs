@@ -65,6 +65,7 @@ const ended = (child) =>
     : new Promise((ok) => child.once('exit', ok));
 
 async function stop(child) {
+  child.ref(); // a test that waits for it would end the process otherwise
   child.kill();
   const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
   await ended(child);
