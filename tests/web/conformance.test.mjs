@@ -254,7 +254,8 @@ describe('in Chromium', () =>
   inChromium([], (run) => {
     let best;
     before(async () => (best = await chosen(run)));
-    everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run, (kernels) =>
+    // Node has the plain kernels.
+    everything([...(all ? ['wasm128'] : []), 'wasmrelaxed', 'wasmrelaxed16'], run, (kernels) =>
       kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined,
     );
     // The kernels have seen every shape by now, so a third of the other families is enough.
