@@ -22,7 +22,9 @@ const matches = (text, pattern) => [...text.matchAll(pattern)];
 
 /** Counts of a report; of its top-level tests if it has no summary. */
 function countTap(text) {
-  const number = (name) => Number(new RegExp(`^# ${name} (\\d+)$`, 'm').exec(text)?.[1] ?? NaN);
+  // The last one: a test may have printed something.
+  const number = (name) =>
+    Number(matches(text, new RegExp(`^# ${name} (\\d+)$`, 'gm')).at(-1)?.[1] ?? NaN);
   const count = {
     passed: number('pass'),
     failed: number('fail') + number('cancelled'),
@@ -51,7 +53,7 @@ export function unfinished(text) {
  * started, and counts as failed. Resolves to its counts, report and seconds of processor time.
  */
 export async function nodeFile(file, options) {
-  const args = ['--test', ...forceExit, ...reporters, file];
+  const args = [...forceExit, ...reporters, file]; // without --test, which would start another process
   const { code, stopped, output, cpuSeconds } = await execute(process.execPath, args, options);
   const name = relative(inRoot(), file);
   const count = countTap(output);
