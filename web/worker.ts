@@ -27,6 +27,7 @@ function wasmUrl(variant: Variant): URL {
   if (variant === 'relaxed') return new URL('./engine.relaxed.wasm', import.meta.url);
   if (variant === 'relaxed16') return new URL('./engine.relaxed16.wasm', import.meta.url);
   if (variant === 'gpu') return new URL('./engine.gpu.wasm', import.meta.url);
+  if (variant === 'gpu-full') return new URL('./engine.gpu-full.wasm', import.meta.url);
   if (variant === 'relaxed-full') return new URL('./engine.relaxed-full.wasm', import.meta.url);
   if (variant === 'relaxed16-full') return new URL('./engine.relaxed16-full.wasm', import.meta.url);
   if (variant === 'simd128-full') return new URL('./engine.simd128-full.wasm', import.meta.url);

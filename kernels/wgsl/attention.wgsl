@@ -4,6 +4,8 @@
 // and rescales them when the maximum grows. Tiles begin at multiples of 32 and parts at multiples
 // of p.split, so a row's bits do not depend on the rows beside it. With SPLIT the parts stay
 // unnormalized, for merge.wgsl.
+// p.causal is 0 for bidirectional attention and 1 for causal. 2: each query sees the batch's last
+// position too, and begins where a causal one does.
 struct Params {
   q: u32, q_ld: u32, out: u32, out_ld: u32,
   dk: u32, dv: u32, group: u32, tokens: u32,  // group: query heads of a KV head
@@ -39,8 +41,11 @@ fn begin_of(position: u32) -> u32 {
   return position - min(position, back);
 }
 fn end_of(position: u32) -> u32 {
-  if (p.causal != 0u) {
+  if (p.causal == 1u) {
     return position + 1u;
+  }
+  if (p.causal == 2u) {
+    return p.length;
   }
   return select(min(p.length, position + p.window / 2u + 1u), p.length, p.window == 0u);
 }

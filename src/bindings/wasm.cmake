@@ -62,11 +62,18 @@ foreach(table simd128 relaxed relaxed16)
     endif()
   endforeach()
 endforeach()
-# The plain table with all types and the WebGPU executor. Only pages that ask for the GPU fetch it.
-# It has no clustered output head, which the package refuses unless the device is wasm.
-sluice_engine(engine-gpu ${binding_sources}
-  ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
-target_link_libraries(engine-gpu PRIVATE sluice_gpu sluice_wasm128-full)
-target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
+# The plain table with all types and the WebGPU executor. Only pages that ask for the GPU fetch it. The
+# full one also has pictures. Both have no clustered output head, which the package refuses unless the
+# device is wasm.
+add_library(sluice_gpu_binding OBJECT ${binding_sources})
+target_link_libraries(sluice_gpu_binding PUBLIC sluice_generate sluice_embed sluice_open sluice_gpu)
+target_compile_definitions(sluice_gpu_binding PUBLIC SLUICE_GPU)
+target_compile_options(sluice_gpu_binding PRIVATE -Oz)
+foreach(full "" -full)
+  sluice_engine(engine-gpu${full} ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
+  target_link_libraries(engine-gpu${full} PRIVATE sluice_gpu_binding sluice_wasm128-full)
+endforeach()
+target_sources(engine-gpu-full PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/pictures.cpp)
+target_link_libraries(engine-gpu-full PRIVATE sluice_multimodal)
 include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/chat/wasm.cmake)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "gpu/gpu_executor.h"
 
@@ -12,10 +13,11 @@ namespace {
 
 using Json = nlohmann::json;
 using model::Program;
+using Numbers = std::vector<double>;
 
 template <typename T>
-int number(T value) {
-  return static_cast<int>(value);
+double number(T value) {
+  return static_cast<double>(value);
 }
 
 template <typename T, typename Write>
@@ -25,151 +27,213 @@ Json list(const std::vector<T>& values, Write&& write) {
   return out;
 }
 
-// An object with one field: nested initializer lists take more code.
-Json one(const char* name, Json value) {
-  Json out = Json::object();
-  out[name] = std::move(value);
-  return out;
-}
+// An object, built with one small call per field: initializer lists take more code.
+class Fields {
+ public:
+  [[gnu::noinline]] Fields& num(const char* name, double value) { return add(name, value); }
+  [[gnu::noinline]] Fields& flag(const char* name, bool value) { return add(name, value); }
+  [[gnu::noinline]] Fields& nums(const char* name, const Numbers& values) {
+    return add(name, values);
+  }
+  [[gnu::noinline]] Fields& add(const char* name, Json value) {
+    out_[name] = std::move(value);
+    return *this;
+  }
+  [[nodiscard]] Json take() { return std::move(out_); }
+
+ private:
+  Json out_ = Json::object();
+};
 
 Json shape_json(const model::AttentionShape& att, int32_t layer) {
-  return {{"heads", att.heads},   {"kvHeads", att.kv_heads},
-          {"dk", att.dk},         {"dv", att.dv},
-          {"cache", att.cache},   {"valuesInKeys", att.values_in_keys},
-          {"causal", att.causal}, {"owned", att.owned_by(layer)}};
+  return Fields()
+      .num("heads", att.heads)
+      .num("kvHeads", att.kv_heads)
+      .num("dk", att.dk)
+      .num("dv", att.dv)
+      .num("cache", att.cache)
+      .flag("valuesInKeys", att.values_in_keys)
+      .flag("causal", att.causal)
+      .flag("owned", att.owned_by(layer))
+      .take();
 }
 
 Json attention_json(const model::AttentionOp& own, int32_t layer) {
   const float scale = own.scale != 0
                           ? own.scale
                           : static_cast<float>(1 / std::sqrt(static_cast<double>(own.att.dk)));
-  return {{"att", shape_json(own.att, layer)},
-          {"scale", scale},
-          {"softcap", own.softcap},
-          {"window", own.window},
-          {"chunked", own.chunked},
-          {"alibi", own.alibi}};
+  return Fields()
+      .add("att", shape_json(own.att, layer))
+      .num("scale", scale)
+      .num("softcap", own.softcap)
+      .num("window", own.window)
+      .flag("chunked", own.chunked)
+      .num("alibi", own.alibi)
+      .take();
 }
 
 Json product_json(const model::MatmulOp& own) {
   Json parts = Json::array();
   for (const model::MatPart& part : own.parts()) {
-    parts.push_back({{"mat", part.mat},
-                     {"bias", part.bias},
-                     {"outCol", part.out_col},
-                     {"factor", part.factor}});
+    parts.push_back(Fields()
+                        .num("mat", part.mat)
+                        .num("bias", part.bias)
+                        .num("outCol", number(part.out_col))
+                        .num("factor", part.factor)
+                        .take());
   }
-  return {{"parts", std::move(parts)}, {"add", own.add}, {"scale", own.scale}};
+  return Fields()
+      .add("parts", std::move(parts))
+      .flag("add", own.add)
+      .num("scale", own.scale)
+      .take();
 }
 
 // A mixture of experts as numbers, in the order of web/gpu/program.ts. Matrices are given by the
 // first expert's index; the other experts follow.
 Json mixture_json(const model::Moe& m) {
   const auto first = [](const std::vector<int32_t>& mats) { return mats.empty() ? -1 : mats[0]; };
-  const int32_t all[] = {first(m.gate),  m.up[0],       m.down[0],        number(m.up.size()),
-                         m.n_expert,     m.n_used,      m.n_ff,           m.n_group,
-                         m.n_group_used, m.shared_by,   number(m.gating), m.normalize,
-                         m.weigh_input,  number(m.act), m.choice_bias,    m.gate_bias,
-                         m.up_bias,      m.down_bias,   m.gate_scale,     m.up_scale,
+  const int32_t all[] = {first(m.gate),
+                         m.up[0],
+                         m.down[0],
+                         static_cast<int32_t>(m.up.size()),
+                         m.n_expert,
+                         m.n_used,
+                         m.n_ff,
+                         m.n_group,
+                         m.n_group_used,
+                         m.shared_by,
+                         static_cast<int32_t>(m.gating),
+                         m.normalize,
+                         m.weigh_input,
+                         static_cast<int32_t>(m.act),
+                         m.choice_bias,
+                         m.gate_bias,
+                         m.up_bias,
+                         m.down_bias,
+                         m.gate_scale,
+                         m.up_scale,
                          m.down_scale};
-  return {{"numbers", all}, {"weightsScale", m.weights_scale}};
+  return Fields()
+      .nums("numbers", Numbers(std::begin(all), std::end(all)))
+      .num("weightsScale", m.weights_scale)
+      .take();
 }
 
 // The fields specific to each kind of operation that the GPU executor supports. It rejects other
 // kinds.
 Json own_json(const model::Op& op) {
-  if (const auto* own = op.get<model::EmbedOp>()) return one("scale", own->scale);
+  Fields out;
+  if (const auto* own = op.get<model::EmbedOp>()) out.num("scale", own->scale);
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
   if (const auto* own = op.get<model::RopeOp>()) {
-    return {{"rope", own->rope}, {"att", shape_json(own->att, op.layer)}};
+    out.num("rope", own->rope).add("att", shape_json(own->att, op.layer));
   }
   if (const auto* own = op.get<model::NormOp>()) {
-    return {{"heads", own->heads},
-            {"norm", number(own->kind)},
-            {"vecPerHead", own->per_head},
-            {"eps", own->eps},
-            {"scale", own->scale}};
+    out.num("heads", own->heads)
+        .num("norm", number(own->kind))
+        .flag("vecPerHead", own->per_head)
+        .num("eps", own->eps)
+        .num("scale", own->scale);
   }
   if (const auto* own = op.get<model::ActivateOp>()) {
     const kernels::Xielu& x = own->xielu;
-    return {{"act", number(own->act)}, {"xielu", {x.positive, x.negative, x.linear, x.below}}};
+    out.num("act", number(own->act)).nums("xielu", {x.positive, x.negative, x.linear, x.below});
   }
   if (const auto* own = op.get<model::CopyOp>()) {
-    return {{"heads", own->heads}, {"inStep", own->in_step}, {"outStep", own->out_step}};
+    out.num("heads", own->heads)
+        .num("inStep", number(own->in_step))
+        .num("outStep", number(own->out_step));
   }
   if (const auto* own = op.get<model::MoeOp>()) {
-    return {{"moe", own->moe}, {"add", own->add}, {"scale", own->scale}};
+    out.num("moe", own->moe).flag("add", own->add).num("scale", own->scale);
   }
   if (const auto* own = op.get<model::ConvOp>()) {
-    return {{"unary", number(own->unary)}, {"carried", {own->state.size, own->state.at}}};
+    out.num("unary", number(own->unary))
+        .nums("carried", {number(own->state.size), number(own->state.at)});
   }
   if (const auto* own = op.get<model::GatedOp>()) {
-    return {{"gate", {number(own->gate.buf), own->gate.col}},
-            {"heads", own->heads},
-            {"inStep", own->stride},
-            {"unary", number(own->unary)}};
+    out.nums("gate", {number(own->gate.buf), number(own->gate.col)})
+        .num("heads", own->heads)
+        .num("inStep", number(own->stride))
+        .num("unary", number(own->unary));
   }
-  if (const auto* own = op.get<model::AddOp>()) return one("scale", own->scale);
-  if (const auto* own = op.get<model::ScaleOp>()) return one("scale", own->scale);
-  if (const auto* own = op.get<model::SoftCapOp>()) return one("softcap", own->cap);
-  if (const auto* own = op.get<model::ClampOp>()) return one("softcap", own->limit);
-  if (const auto* own = op.get<model::GateOp>()) return one("heads", own->heads);
-  if (const auto* own = op.get<model::MatchNormOp>()) return one("heads", own->heads);
-  if (const auto* own = op.get<model::UnaryOp>()) return one("unary", number(own->unary));
-  return Json::object();
+  if (const auto* own = op.get<model::AddOp>()) out.num("scale", own->scale);
+  if (const auto* own = op.get<model::ScaleOp>()) out.num("scale", own->scale);
+  if (const auto* own = op.get<model::SoftCapOp>()) out.num("softcap", own->cap);
+  if (const auto* own = op.get<model::ClampOp>()) out.num("softcap", own->limit);
+  if (const auto* own = op.get<model::GateOp>()) out.num("heads", own->heads);
+  if (const auto* own = op.get<model::MatchNormOp>()) out.num("heads", own->heads);
+  if (const auto* own = op.get<model::UnaryOp>()) out.num("unary", number(own->unary));
+  return out.take();
 }
 
 // An operation with the same fields for all kinds. Fields that a kind lacks have neutral values.
 Json op_json(const model::Op& op) {
   const model::TwoVecs vecs = op.vecs();
-  Json row = {{"kind", number(op.kind())},
-              {"layer", op.layer},
-              {"in", number(op.in)},
-              {"out", number(op.out)},
-              {"inCol", op.in_col},
-              {"outCol", op.out_col},
-              {"inStep", 0},
-              {"outStep", 0},
-              {"n", op.n},
-              {"heads", 1},
-              {"vec0", vecs[0]},
-              {"vec1", vecs[1]},
-              {"parts", Json::array()},
-              {"add", false},
-              {"scale", 1},
-              {"norm", 0},
-              {"act", 0},
-              {"xielu", {0, 0, 0, 0}},
-              {"vecPerHead", false},
-              {"rope", 0},
-              {"moe", 0},
-              {"window", 0},
-              {"chunked", false},
-              {"alibi", 0},
-              {"att", shape_json({}, op.layer)},
-              {"unary", 0},
-              {"eps", 0},
-              {"softcap", 0},
-              {"gate", {0, 0}},
-              {"carried", {0, 0}}};
+  Json row = Fields()
+                 .num("kind", number(op.kind()))
+                 .num("layer", op.layer)
+                 .num("in", number(op.in))
+                 .num("out", number(op.out))
+                 .num("inCol", number(op.in_col))
+                 .num("outCol", number(op.out_col))
+                 .num("inStep", 0)
+                 .num("outStep", 0)
+                 .num("n", number(op.n))
+                 .num("heads", 1)
+                 .num("vec0", vecs[0])
+                 .num("vec1", vecs[1])
+                 .add("parts", Json::array())
+                 .flag("add", false)
+                 .num("scale", 1)
+                 .num("norm", 0)
+                 .num("act", 0)
+                 .nums("xielu", {0, 0, 0, 0})
+                 .flag("vecPerHead", false)
+                 .num("rope", 0)
+                 .num("moe", 0)
+                 .num("window", 0)
+                 .flag("chunked", false)
+                 .num("alibi", 0)
+                 .add("att", shape_json({}, op.layer))
+                 .num("unary", 0)
+                 .num("eps", 0)
+                 .num("softcap", 0)
+                 .nums("gate", {0, 0})
+                 .nums("carried", {0, 0})
+                 .take();
   row.update(own_json(op));
   return row;
 }
 
 Json mat_json(const model::Mat& m) {
-  return {{"name", m.name},          {"type", number(m.type)}, {"rows", m.rows},
-          {"cols", m.cols},          {"file", m.file},         {"offset", m.offset},
-          {"rowBytes", m.row_bytes}, {"layer", m.layer}};
+  return Fields()
+      .add("name", m.name)
+      .num("type", number(m.type))
+      .num("rows", number(m.rows))
+      .num("cols", number(m.cols))
+      .num("file", number(m.file))
+      .num("offset", number(m.offset))
+      .num("rowBytes", number(m.row_bytes))
+      .num("layer", number(m.layer))
+      .take();
 }
 
 // A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's.
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (const kv::KvPart part : kv::kKvParts) head += l.part(part).total();
-  return {{"heads", l.heads},       {"dk", l.dk},        {"dv", l.own_values()},
-          {"capacity", l.capacity}, {"headBytes", head}, {"f16", !l.quantized() && !l.evicts},
-          {"state", l.state}};
+  return Fields()
+      .num("heads", number(l.heads))
+      .num("dk", number(l.dk))
+      .num("dv", number(l.own_values()))
+      .num("capacity", number(l.capacity))
+      .num("headBytes", number(head))
+      .flag("f16", !l.quantized() && !l.evicts)
+      .num("state", number(l.state))
+      .take();
 }
 
 // The matrix whose rows are the embeddings; -1: more than a row makes an embedding.
@@ -184,31 +248,31 @@ std::string GpuExecutor::describe() const {
   const Program& p = cx_.program;
   const session::MemoryPlan& plan = cx_.plan;
   Json ropes = Json::array();
-  for (size_t i = 0; i < p.ropes.size(); ++i) {
-    ropes.push_back({{"nRot", p.ropes[i].hp.n_rot}, {"neox", p.ropes[i].hp.neox}});
+  for (const model::Rope& rope : p.ropes) {
+    ropes.push_back(Fields().num("nRot", number(rope.hp.n_rot)).flag("neox", rope.hp.neox).take());
   }
-  Json out = {
-      {"pass", address(&pass_)},
-      {"logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch)},
-      {"nBatch", plan.batch.n_batch},
-      {"nCtx", plan.context.n_ctx},
-      {"checkpoints", plan.kv.shape.n_checkpoints},
-      {"checkpointEvery", session::kCheckpointEvery},
-      {"nVocab", p.hp.n_vocab},
-      {"nEmbd", p.hp.n_embd},
-      {"normEps", p.hp.norm.eps},
-      {"bidirectional", plan.kv.shape.bidirectional},
-      {"pool", p.pool},
-      {"head", p.head},
-      {"embedding", embedding_of(p)},
-      {"widths", std::vector<int64_t>(p.width.begin(), p.width.end())},
-      {"ropes", std::move(ropes)},
-      {"ops", list(p.ops, op_json)},
-      {"mats", list(p.mats, mat_json)},
-      {"vecs", list(p.vecs, [](const model::Vec& v) { return Json(v.n); })},
-      {"moes", list(p.moes, mixture_json)},
-      {"caches", list(plan.kv.shape.layers, cache_json)},
-  };
+  Json out = Fields()
+                 .num("pass", address(&pass_))
+                 .num("logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch))
+                 .num("nBatch", plan.batch.n_batch)
+                 .num("nCtx", number(plan.context.n_ctx))
+                 .num("checkpoints", number(plan.kv.shape.n_checkpoints))
+                 .num("checkpointEvery", session::kCheckpointEvery)
+                 .num("nVocab", number(p.hp.n_vocab))
+                 .num("nEmbd", number(p.hp.n_embd))
+                 .num("normEps", p.hp.norm.eps)
+                 .flag("bidirectional", plan.kv.shape.bidirectional)
+                 .num("pool", number(p.pool))
+                 .num("head", number(p.head))
+                 .num("embedding", embedding_of(p))
+                 .nums("widths", Numbers(p.width.begin(), p.width.end()))
+                 .add("ropes", std::move(ropes))
+                 .add("ops", list(p.ops, op_json))
+                 .add("mats", list(p.mats, mat_json))
+                 .add("vecs", list(p.vecs, [](const model::Vec& v) { return Json(number(v.n)); }))
+                 .add("moes", list(p.moes, mixture_json))
+                 .add("caches", list(plan.kv.shape.layers, cache_json))
+                 .take();
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -15,6 +15,8 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   pass_.rows = address(rows_.data());
   ropes_.resize(cx_.program.ropes.size());
   pass_.ropes = address(ropes_.data());
+  pass_.n_deepstack = static_cast<uint32_t>(cx_.program.hp.media.n_deepstack);
+  for (const model::Mat& mat : cx_.program.mats) media_mats_ = media_mats_ || mat.media >= 0;
 }
 
 // Whether a batch can run on the GPU. The GPU supports only an f16 KV cache without eviction, and
@@ -22,9 +24,8 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = cx_.plan;
   uint32_t left = 0;
-  if (spec.embed || spec.encode || !spec.ends.empty() || spec.media.rows != nullptr) {
-    left |= GpuPass::kTexts;
-  }
+  if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
+  if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
   if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
@@ -99,6 +100,12 @@ void GpuExecutor::hand_over() {
   pass_.first_row = spec_.first_row;
   pass_.n_rows = spec_.n_rows;
   pass_.layer = -1;
+  const session::MediaBatch& media = spec_.media;
+  pass_.media = address(media.rows);
+  pass_.media_width = static_cast<uint32_t>(media.width);
+  pass_.non_causal = !media.non_causal               ? GpuPass::kNoLayer
+                     : cx_.program.hp.media.sees_all ? GpuPass::kAllLayers
+                                                     : GpuPass::kWindows;
   pass_.steps = 0;
   if (spec_.queue != nullptr) {
     chosen_.resize(static_cast<size_t>(n_));

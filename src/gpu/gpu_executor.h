@@ -38,7 +38,7 @@ struct GpuPass {
   uint32_t on_gpu = 0;  // passes that the GPU has computed
   uint32_t least = 1;   // tokens of the smallest batch to run on the GPU
   // Why batches ran on the CPU instead, as bits.
-  enum CpuFallback : uint32_t { kTexts = 1, kAdapters = 2 };
+  enum CpuFallback : uint32_t { kTexts = 1, kAdapters = 2, kPictures = 4 };
   uint32_t cpu_fallback = 0;
   uint32_t kept = 0;            // whether the GPU has the recurrent states before the batch
   uint32_t due = 0, n_due = 0;  // address and number of the Sequence::Checkpoints in the batch
@@ -56,6 +56,13 @@ struct GpuPass {
   uint32_t sampling = 0;            // address of StepQueue::sampling
   // Address and number of the tokens in the window of the penalties.
   uint32_t recent = 0, n_recent = 0;
+  // A batch of a picture: address of its rows (session/media.h) and values from row to row, whose
+  // first n_embd are in `x` already. 0: the batch is text.
+  uint32_t media = 0, media_width = 0;
+  // Whether the picture's tokens see each other in both directions, and in which layers.
+  enum NonCausal : uint32_t { kNoLayer = 0, kWindows = 1, kAllLayers = 2 };
+  uint32_t non_causal = kNoLayer;
+  uint32_t n_deepstack = 0;  // layers behind which further values of these rows are added
 };
 
 class GpuExecutor final : public session::Executor {
@@ -98,6 +105,7 @@ class GpuExecutor final : public session::Executor {
   GpuPass pass_;
   Where where_ = Where::kCpu;
   bool watched_ = false, taken_back_ = false;
+  bool media_mats_ = false;  // rows of pictures have matrices of their own
   session::BatchSpec spec_;
   int32_t n_ = 0;
   // The sequence whose rows the GPU holds, and the position whose recurrent states; -1: none.

@@ -133,6 +133,7 @@ test('GpuPass has the same fields, and operations the same numbers, on both side
   );
   assert.deepEqual(enumeration(gpu, 'PassState'), enumeration(header, 'State'));
   assert.deepEqual(enumeration(gpu, 'CpuFallback'), enumeration(header, 'CpuFallback'));
+  assert.deepEqual(enumeration(gpu, 'NonCausal'), enumeration(header, 'NonCausal'));
   for (const name of ['OpKind', 'Buf', 'NormKind']) {
     const { Count: _, ...numbers } = enumeration('src/model/op.h', name);
     assert.deepEqual(enumeration(gpu, name), numbers, name);

@@ -82,8 +82,6 @@ export async function loadSpec(
   const device =
     (options.device === 'auto' && (draft || projector || parallel > 1) ? 'wasm' : options.device) ??
     'wasm';
-  if (projector && device !== 'wasm')
-    throw new SluiceError('NOT_SUPPORTED', 'Pictures need device wasm.');
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
     invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);

@@ -308,6 +308,8 @@ export class GpuExecutor {
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
+    const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
+    if (width && program.deepstack) copy(words[Word.Media]!, n * width, this.#layout.media);
     if (steps) this.#queue.begin(queue, words, this.#memory.arena);
     else copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
@@ -316,7 +318,8 @@ export class GpuExecutor {
     const recording = new Recording(this.#device, this.#kernels, this.#memory, this.#counts);
     let back: Back | null;
     try {
-      const rows = { tokens: n, first, skipped: 0, states, step: 0 };
+      const rows: Rows = { tokens: n, first, skipped: 0, states, step: 0 };
+      if (width) rows.media = { width, nonCausal: words[Word.NonCausal]! };
       const recorded = await (steps
         ? this.#recordQueue(recording, rows, given)
         : this.#record(recording, rows, words[Word.FirstRow]!, words[Word.NRows]!, given));
@@ -379,7 +382,7 @@ export class GpuExecutor {
     const words = this.#words();
     let work = 0;
     let piece: Promise<unknown> = Promise.resolve();
-    for (const step of this.#steps) {
+    for (const [i, step] of this.#steps.entries()) {
       const { op } = step;
       words[Word.Layer] = op.layer;
       if (op.kind === OpKind.Select) {
@@ -388,13 +391,14 @@ export class GpuExecutor {
       } else if (op.kind !== OpKind.Matmul) {
         this.#writer.simple(recording.to(), step, rows);
       }
-      if (op.kind !== OpKind.Matmul && op.kind !== OpKind.Moe) continue;
       for (const u of this.#unitsOf(step)) {
         if (!(await this.#unit(u, recording, given))) return false;
         this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
         work += this.#plan.units[u]!.bytes * rows.tokens;
       }
       this.#writer.finish(recording.to(), step, rows);
+      if (rows.media && this.#steps[i + 1]?.op.layer !== op.layer)
+        this.#writer.deepstack(recording.to(), op.layer, rows);
       if (work < kPieceWork || rows.tokens < kLongPass) continue;
       recording.submit();
       work = 0;

@@ -14,7 +14,7 @@ export { advise, findGpu };
 
 /** The part of the engine's worker that is used here. */
 export interface GpuHost {
-  /** An opened engine. Only engine.gpu.wasm has attachGpu() and offloadLayers(). */
+  /** An opened engine. Only engine.gpu*.wasm has attachGpu() and offloadLayers(). */
   binding: {
     attachGpu?: () => string;
     offloadLayers?: (layers: number) => boolean;
@@ -72,10 +72,12 @@ export interface GpuModule {
 }
 
 const kBeside = 64 << 20;
+/** More for a vision encoder, which the CPU computes: as much as the default without a GPU. */
+const kEncoder = 512 << 20;
 
 /** Finds a GPU. Null if the CPU was selected. Errors: NOT_SUPPORTED if there is no GPU. */
 async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
-  const { device, gpuMinBatch: gpuMinBatch, gpuLayers } = spec;
+  const { device, gpuMinBatch: gpuMinBatch, gpuLayers, projectorSource } = spec;
   const auto = device === 'auto';
   if (gpuMinBatch === Infinity || gpuLayers === 0) return null;
   const adapter = await adapterFor();
@@ -86,7 +88,8 @@ async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
         warner(host)(error.code, `${error.message} The CPU computes.`);
         return null;
       });
-    return { beside: gpuMinBatch > 1 || gpuLayers ? 0 : kBeside, open };
+    const beside = kBeside + (projectorSource ? kEncoder : 0);
+    return { beside: gpuMinBatch > 1 || gpuLayers ? 0 : beside, open };
   }
   if (auto) return null;
   throw new SluiceError(
@@ -114,7 +117,8 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   if (!binding.attachGpu) {
     throw new SluiceError(
       'NOT_SUPPORTED',
-      'The wasm binary that was passed does not support GPUs: pass engine.gpu.wasm.',
+      'The wasm binary that was passed does not support GPUs: pass engine.gpu.wasm, or ' +
+        'engine.gpu-full.wasm with a projector.',
     );
   }
   const lost = (why: string): void =>
@@ -122,6 +126,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   const open = await openDevice(adapter);
   const program = JSON.parse(binding.attachGpu()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, kWords);
+  program.deepstack = words[Word.NDeepstack]!;
   try {
     const executor = await GpuExecutor.open(open, {
       memory,
@@ -152,6 +157,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
 const kLeft: [CpuFallback, string][] = [
   [CpuFallback.Texts, 'Embeddings and encoder inputs'],
   [CpuFallback.Adapters, 'LoRA adapters'],
+  [CpuFallback.Pictures, 'Pictures with matrices of their own'],
 ];
 
 /** A GPU that is attached to an engine. Emits each fallback warning once. */

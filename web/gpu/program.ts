@@ -209,6 +209,8 @@ export interface Program {
   vecs: number[];
   moes: Mixture[];
   caches: CacheShape[];
+  /** Layers behind which further values of a picture's rows are added; from Word.NDeepstack. */
+  deepstack: number;
   /** If only the first layers run on the GPU (layer-split.ts): the CPU's first operation. */
   cut?: number;
 }
@@ -246,9 +248,13 @@ export const enum Word {
   Sampling,
   Recent,
   NRecent,
+  Media,
+  MediaWidth,
+  NonCausal,
+  NDeepstack,
 }
 
-export const kWords = Word.NRecent + 1;
+export const kWords = Word.NDeepstack + 1;
 
 export const enum PassState {
   None,
@@ -260,4 +266,12 @@ export const enum PassState {
 export const enum CpuFallback {
   Texts = 1,
   Adapters = 2,
+  Pictures = 4,
+}
+
+/** In which layers a picture's tokens see each other: values of Word.NonCausal. */
+export const enum NonCausal {
+  NoLayer,
+  Windows,
+  AllLayers,
 }

@@ -11,7 +11,7 @@ import {
   type Place,
   type Recorder,
 } from './kernels.js';
-import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
+import { Buf, Mix, NonCausal, OpKind, type Op, type Program } from './program.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
 import { planQueue, type QueuePlan } from './queue-plan.js';
 import type { Step } from './fusion.js';
@@ -21,6 +21,8 @@ import { align, type Unit } from './plan.js';
 export interface Layout {
   buffers: number[];
   ropes: number[];
+  /** Rows of a picture, [batch][(1 + deepstack) nEmbd]; without deepstack, none. */
+  media: number;
   scratch: number;
   /** For each pair of token and expert: the expert's id, its weight, hidden values and output. */
   experts: { ids: number; weights: number; hidden: number; given: number };
@@ -45,6 +47,8 @@ export function layOut(program: Program, batch: number): Layout {
   const rows = (buf: number): number => (buf === Buf.Logits ? program.logitsRows : batch);
   const buffers = program.widths.map((width, buf) => take(rows(buf) * width));
   const ropes = program.ropes.map(({ nRot }) => take(batch * nRot));
+  const { deepstack, nEmbd } = program;
+  const media = take(deepstack ? batch * (1 + deepstack) * nEmbd : 0);
   const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
   const scratch = take(
     Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))),
@@ -76,6 +80,7 @@ export function layOut(program: Program, batch: number): Layout {
   return {
     buffers,
     ropes,
+    media,
     scratch,
     experts,
     states,
@@ -97,6 +102,8 @@ export interface Rows {
   states: Carrying;
   /** The step of a queue; 0 without one. */
   step: number;
+  /** Of a picture. */
+  media?: { width: number; nonCausal: NonCausal };
 }
 
 export class Writer {
@@ -267,6 +274,16 @@ export class Writer {
     });
   }
 
+  /** Records what follows a layer of a picture's batch: further values of its rows are added. */
+  deepstack(to: Recorder, layer: number, rows: Rows): void {
+    const { nEmbd, deepstack } = this.#program;
+    const ld = rows.media!.width;
+    if (layer < 0 || layer >= deepstack || ld < nEmbd * (layer + 2)) return;
+    const at = this.#layout.media + (layer + 1) * nEmbd;
+    const out = this.place(Buf.X, 0, rows);
+    to.add({ in: { at, ld }, out, tokens: rows.tokens, n: nEmbd });
+  }
+
   /** Records an operation without weights. */
   simple(to: Recorder, { op, heads: normed, residual, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
@@ -331,6 +348,9 @@ export class Writer {
           softcap: op.softcap,
           window: op.window,
           chunked: op.chunked,
+          whole:
+            rows.media?.nonCausal === NonCausal.AllLayers ||
+            (rows.media?.nonCausal === NonCausal.Windows && op.window > 0),
           alibi: op.alibi,
           sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,

@@ -261,7 +261,7 @@ export async function buildDemo() {
   await bundlePage(await import('esbuild'), settings(dist));
   for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   for (const { name } of variants)
-    if (name !== 'gpu')
+    if (!name.startsWith('gpu'))
       copyFileSync(finished('engine.simd128-full'), join(dist, `engine.${name}.wasm`));
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });

@@ -40,7 +40,7 @@ const linked = [
     licence: 'MIT',
     copyright:
       'Copyright (c) 2013-2022 Niels Lohmann, 2009 Florian Loitsch, 2008-2009 Bjoern Hoehrmann',
-    files: 'engine.gpu.wasm, safetensors.wasm, chat.wasm, chat-server.wasm',
+    files: 'engine.gpu*.wasm, safetensors.wasm, chat.wasm, chat-server.wasm',
   },
   {
     name: 'ggml (the codebooks of its quantization types)',

@@ -34,6 +34,7 @@ export const variants = [
   { name: 'relaxed16', relaxed: true },
   { name: 'simd128', relaxed: false },
   { name: 'gpu', relaxed: false },
+  { name: 'gpu-full', relaxed: false },
   { name: 'relaxed-full', relaxed: true },
   { name: 'relaxed16-full', relaxed: true },
   { name: 'simd128-full', relaxed: false },

@@ -274,7 +274,7 @@ export interface EngineBinding {
   kernelName(): string;
   threads(): number;
   /**
-   * Only in engine.gpu.wasm: from now on the GPU computes (gpu/gpu.ts). Returns JSON of the
+   * Only in engine.gpu*.wasm: from now on the GPU computes (gpu/gpu.ts). Returns JSON of the
    * program that it runs.
    */
   attachGpu?(): string;

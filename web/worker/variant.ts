@@ -60,7 +60,7 @@ const kProbe = new Uint8Array([
 
 type Table = 'simd128' | 'relaxed' | 'relaxed16';
 /** With '-full': also the quantization types of few files, and the approximate modes. */
-export type Variant = Table | `${Table}-full` | 'gpu';
+export type Variant = Table | `${Table}-full` | 'gpu' | 'gpu-full';
 
 /**
  * Whether the relaxed dot product is one machine instruction, which treats its second operand as
@@ -87,8 +87,9 @@ function tableFor(kernels: string): Table {
 
 /** The binary that contains a kernel table; '' is the fastest that runs here. */
 export function variantFor(kernels: string, full?: boolean): Variant {
-  // Has the kernels of simd128, for all types, and the interface to the GPU.
-  if (kernels === 'gpu') return kernels;
+  // These have the kernels of simd128, for all types, and the interface to the GPU. The full one
+  // also has pictures.
+  if (kernels === 'gpu' || kernels === 'gpu-full') return kernels;
   const table = tableFor(kernels);
   return full ? `${table}-full` : table;
 }

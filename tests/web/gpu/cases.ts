@@ -546,6 +546,7 @@ interface AttentionShape {
   window?: number;
   chunked?: boolean;
   causal?: boolean;
+  whole?: boolean;
   softcap?: number;
   alibi?: number;
   sinks?: boolean;
@@ -731,6 +732,7 @@ function attend(h: Harness, s: AttentionShape): void {
       window: s.window,
       chunked: s.chunked,
       causal,
+      whole: s.whole,
       length: end,
       alibi: s.alibi,
       sinks,
@@ -762,11 +764,8 @@ function attend(h: Harness, s: AttentionShape): void {
         : s.chunked
           ? Math.floor(position / window) * window
           : Math.max(0, causal ? position + 1 - window : position - Math.floor(window / 2));
-    const until = causal
-      ? position + 1
-      : window === 0
-        ? end
-        : Math.min(end, position + Math.floor(window / 2) + 1);
+    const bidirectional = window === 0 ? end : Math.min(end, position + Math.floor(window / 2) + 1);
+    const until = s.whole ? first + tokens : causal ? position + 1 : bidirectional;
     const slope = s.alibi
       ? 2 ** -((s.alibi / even) * (head < even ? head + 1 : head - even + 0.5))
       : 0;
@@ -872,6 +871,9 @@ export function attention(h: Harness): void {
     causal: false,
     window: 9,
   });
+  const whole = { heads: 2, kvHeads: 1, dk: 16, dv: 16, whole: true };
+  attend(h, { ...whole, tokens: 39, first: 7 });
+  attend(h, { ...whole, tokens: 21, first: 30, window: 12, capacity: 40 });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
 }
 

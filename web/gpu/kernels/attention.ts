@@ -178,7 +178,7 @@ export function attention(to: Dispatcher, op: Attention): void {
       first: op.first,
       window,
       chunked: Number(op.chunked ?? false),
-      causal: Number(causal),
+      causal: op.whole ? 2 : Number(causal),
       length: end,
       heads: op.heads,
       split: apart ? split : 0x7fffffff,

@@ -165,6 +165,7 @@ export interface Attention extends Heads {
   chunked?: boolean;
   causal?: boolean;
   length?: number; // if not causal: positions [0, length) are visible
+  whole?: boolean | undefined; // causal, but every token sees all tokens of the batch
   alibi?: number;
   sinks?: number; // vector [heads]
   scratch: number; // arena: attentionScratch() floats

@@ -1,0 +1,119 @@
+// Pictures on the GPU, in Node on a software adapter, compared with ../shared/fixtures/vision: the
+// encoder runs on the CPU, the text model on the GPU. The short suite has a family for each
+// mechanism: plain positions, M-RoPE, non-causal pictures, deepstack, and matrices of their own,
+// with which the CPU computes a picture's rows.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { all } from '../extent.mjs';
+import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { root } from './helpers.mjs';
+
+const folder = join(root, '..', 'shared', 'fixtures', 'vision');
+const skip = noSwiftShader || (!existsSync(folder) && `no ${folder}`);
+if (!noSwiftShader) useSwiftShader();
+const { Engine } = skip ? {} : await import('../../dist/node.js');
+
+const families = skip ? [] : JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
+/** Families whose text model does not run on the GPU, with what the error names. */
+const unsupported = {};
+const kShort = ['qwen2.5vl', 'gemma3', 'qwen3vl', 'llava', 'cogvlm'];
+const kLogprobs = 8;
+/** Largest difference of a log-probability. */
+const kError = 0.01;
+
+const pathOf = (file) => join(folder, file);
+const isPicture = ({ type }) => type === 'image';
+
+/** Log-probabilities of the token behind the prompt. */
+function expectedLogprobs({ n_vocab: n }, { logits, n_logits }) {
+  const bytes = readFileSync(pathOf(logits));
+  const row = new Float32Array(bytes.buffer, bytes.byteOffset + 4 * n * (n_logits - 1), n);
+  const most = Math.max(...row);
+  const sum = row.reduce((total, logit) => total + Math.exp(logit - most), 0);
+  return Array.from(row, (logit) => logit - most - Math.log(sum));
+}
+
+async function load(family, entry, more = {}) {
+  const warnings = [];
+  const tokens = entry.chunks.reduce(
+    (n, { n_tokens, tokens }) => n + (n_tokens ?? tokens.length),
+    0,
+  );
+  const engine = await Engine.load(pathOf(family.model), {
+    projector: pathOf(family.mmproj),
+    device: 'webgpu',
+    contextLength: tokens + entry.greedy.length,
+    threads: 1,
+    onProgress: ({ phase, code }) => phase === 'warning' && warnings.push(code),
+    ...more,
+  });
+  return { engine, warnings };
+}
+
+async function generated(engine, entry, more = {}) {
+  const tokens = [];
+  let first;
+  for await (const piece of engine.generate(entry.prompt, {
+    images: entry.media.map((file) => readFileSync(pathOf(file))),
+    maxTokens: entry.greedy.length,
+    temperature: 0,
+    ignoreEos: true,
+    ...more,
+  })) {
+    first ??= piece;
+    tokens.push(piece.token);
+  }
+  return { tokens, first };
+}
+
+for (const family of families) {
+  const { name } = family;
+  const entry = family.cases.find(({ chunks }) => !chunks.some(({ type }) => type === 'audio'));
+  if (!entry || !(all || kShort.includes(name))) continue;
+  if (unsupported[name]) {
+    test(`${name} is an error that names what the GPU lacks`, { skip }, () =>
+      assert.rejects(load(family, entry), { code: 'NOT_SUPPORTED', message: unsupported[name] }),
+    );
+    continue;
+  }
+  test(`${name} gives the reference's tokens and log-probabilities`, { skip }, async () => {
+    const { engine, warnings } = await load(family, entry);
+    try {
+      const { tokens, first } = await generated(engine, entry, { logprobs: kLogprobs });
+      const expected = expectedLogprobs(family, entry);
+      assert.equal(first.topLogprobs.length, kLogprobs);
+      for (const { token, logprob } of first.topLogprobs)
+        assert.ok(
+          Math.abs(logprob - expected[token]) < kError,
+          `${token}: ${logprob}, ${expected[token]}`,
+        );
+      assert.deepEqual(tokens, entry.greedy);
+      const stats = engine.stats();
+      assert.equal(stats.device, 'webgpu');
+      const chunks = entry.chunks.length;
+      const pictures = entry.chunks.filter(isPicture).length;
+      const apart = name === 'cogvlm';
+      // A pass for each chunk, at least, and one for each further token.
+      const passes = chunks - (apart ? pictures : 0) + entry.greedy.length - 1;
+      assert.ok(stats.engine.gpuPasses >= passes, `${stats.engine.gpuPasses} of ${passes}`);
+      assert.equal(warnings.includes('CPU_FALLBACK'), apart);
+    } finally {
+      await engine.dispose();
+    }
+  });
+}
+
+test('layers on both devices, and two pictures', { skip }, async () => {
+  const family = families.find(({ name }) => name === 'qwen3vl');
+  const entry = family.cases.find(({ name }) => name === 'two');
+  const { engine } = await load(family, entry, { gpuLayers: 1 });
+  try {
+    assert.equal(engine.stats().gpuLayers, 1);
+    for (const cachePrompt of [false, true])
+      assert.deepEqual((await generated(engine, entry, { cachePrompt })).tokens, entry.greedy);
+  } finally {
+    await engine.dispose();
+  }
+});
