@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Engine } from '../../dist/node.js';
 import { runKit } from '../bench/gpu/kit.mjs';
+import { compare } from '../bench/gpu/models.mjs';
 import { shapeFile } from '../bench/gpu/shapes.mjs';
 import { serveVirtual } from '../bench/gpu/virtual-file.mjs';
 import { longOnly } from '../extent.mjs';
@@ -41,6 +42,43 @@ for (const [name, { arch, layers, million }] of Object.entries(kPublished))
       }
     },
   );
+
+test('a model is compared behind the tokens of the CPU', () => {
+  const choices = (all) => all.map(([token, gap]) => ({ token, gap }));
+  const cpu = {
+    tokens: [5, 6, 7, 8],
+    choices: choices([
+      [5, 1],
+      [6, 5e-4],
+      [7, 0.25],
+      [8, 2],
+    ]),
+  };
+  const gpu = {
+    tokens: [5, 9, 9, 9],
+    choices: choices([
+      [5, 1],
+      [9, 0],
+      [9, 0],
+      [8, 2],
+    ]),
+  };
+  assert.deepEqual(compare(gpu, cpu), {
+    equalTokens: 1,
+    firstDifference: { at: 1, gap: 5e-4 },
+    forced: {
+      equal: 2,
+      of: 4,
+      others: [
+        { at: 1, gap: 5e-4 },
+        { at: 2, gap: 0.25 },
+      ],
+      wrong: 1,
+    },
+  });
+  const { equalTokens, firstDifference, forced } = compare(cpu, cpu);
+  assert.deepEqual([equalTokens, firstDifference, forced.wrong], [4, null, 0]);
+});
 
 test(
   'a shape is measured with synthetic weights',

@@ -6,6 +6,13 @@ import { build } from 'esbuild';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import {
+  allGroups,
+  codedGroups,
+  formGroups,
+  reducedGroups,
+  subgroupGroups,
+} from '../bench/gpu/groups.mjs';
 import { extent } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
 import { servePages } from './chromium.mjs';
@@ -16,20 +23,7 @@ import { root } from './helpers.mjs';
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
 // SwiftShader takes longer to compile than lavapipe. So Firefox runs every kind of case, Node in the
 // short suite those that have kernels with subgroups.
-const forms = [
-  'everyRow',
-  'products',
-  'norms',
-  'vectors',
-  'attention',
-  'experts',
-  'recurrent',
-  'sampling',
-  'layer',
-];
-const withSubgroups = ['products', 'norms', 'attention', 'sampling', 'layer'];
-const all = [...forms, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
-const some = extent([...forms, 'everyType', 'rows'], all);
+const some = extent([...formGroups, 'everyType', 'rows'], allGroups);
 const coded = { gemv: true, gemm: true };
 const limits = { timeout: 300_000 };
 
@@ -78,6 +72,11 @@ function checkIn(name, skip, open, paths) {
   });
 }
 
+test('the table of groups names all of them', { skip: noSwiftShader }, async () => {
+  const { groupNames } = await import(pathToFileURL(join(out, 'page.js')).href);
+  assert.deepEqual([...groupNames].sort(), [...allGroups].sort());
+});
+
 async function openDawn() {
   const close = await withDawn();
   const { check } = await import(pathToFileURL(join(out, 'page.js')).href);
@@ -106,14 +105,14 @@ checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
     path: 'by subgroups',
     options: {},
     feature: 'subgroups',
-    groups: extent(withSubgroups, all),
+    groups: extent(subgroupGroups, allGroups),
   },
   // The kernels with reductions; Firefox has the rest.
-  { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] },
+  { path: 'without subgroups', options: { subgroups: false }, groups: reducedGroups },
   {
     path: 'with codes',
     options: { coded },
-    groups: extent(['experts', 'layer'], ['products', 'experts', 'layer']),
+    groups: extent(['experts', 'layer'], codedGroups),
   },
 ]);
 

@@ -5,23 +5,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { kernelPages } from './bundles.mjs';
 import { isSoftware, openDawn } from './driver.mjs';
+import { allGroups, codedGroups, reducedGroups } from './groups.mjs';
 
-const kGroups = [
-  'everyRow',
-  'products',
-  'norms',
-  'vectors',
-  'attention',
-  'experts',
-  'recurrent',
-  'sampling',
-  'layer',
-  'everyType',
-  'moreProducts',
-  'rows',
-  'moreAttention',
-];
-const kCodes = ['products', 'experts', 'layer'];
 const kTypes = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'];
 const kTokens = [1, 4, 64];
 
@@ -30,7 +15,7 @@ const kSize = 4096,
   kSoftwareSize = 512;
 
 /** Results of checks and of times, each given to `done` as soon as it is there. */
-export async function kernels(done, groups = kGroups) {
+export async function kernels(done, groups = allGroups) {
   const close = await openDawn();
   try {
     const { info } = await navigator.gpu.requestAdapter();
@@ -41,8 +26,12 @@ export async function kernels(done, groups = kGroups) {
     const coded = { gemv: true, gemm: true };
     const paths = [
       ['as the GPU is', {}, groups],
-      ['without subgroups', { subgroups: false }, groups.filter((group) => group === 'norms')],
-      ['int8 activations', { coded }, groups.filter((group) => kCodes.includes(group))],
+      [
+        'without subgroups',
+        { subgroups: false },
+        groups.filter((group) => reducedGroups.includes(group)),
+      ],
+      ['int8 activations', { coded }, groups.filter((group) => codedGroups.includes(group))],
     ];
     for (const [path, options, all] of paths)
       for (const group of all) {

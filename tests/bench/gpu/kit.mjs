@@ -12,7 +12,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { kitFile } from './bundles.mjs';
 import { dawnOptions, findDriver } from './driver.mjs';
-import { kModelTokens, models } from './models.mjs';
+import { kMinGap, kModelTokens, models } from './models.mjs';
 import { allShapes, fileTypes, shapes } from './shapes.mjs';
 
 const kParts = ['probe', 'kernels', 'models', 'shapes'];
@@ -32,8 +32,12 @@ const kLines = {
       ? `${product}, ${tokens} tokens: ${fixed(ms, 3)} ms, int8 ${int8Ms === null ? '-' : fixed(int8Ms, 3)}, ` +
         `weights ${giga(weightBytesPerSecond)} GB/s`
       : `${check}, ${path}: ${failures.length ? failures.join('; ') : 'right'}`,
-  models: ({ model, gpu, cpu, equalTokens }) =>
-    `${model}: ${equalTokens} of ${kModelTokens} tokens equal, first ${fixed(gpu.loadMs + gpu.firstTokenMs, 0)} ms, ` +
+  models: ({ model, gpu, cpu, equalTokens, firstDifference, forced }) =>
+    `${model}: ${equalTokens} of ${kModelTokens} tokens equal` +
+    (firstDifference ? ` (gap ${firstDifference.gap.toExponential(1)})` : '') +
+    `, ${forced.equal} of ${forced.of} behind the CPU's` +
+    (forced.wrong ? ` (${forced.wrong} with a gap above ${kMinGap})` : '') +
+    `, first ${fixed(gpu.loadMs + gpu.firstTokenMs, 0)} ms, ` +
     `then ${fixed(gpu.tokenMs)} ms (CPU ${fixed(cpu.tokenMs)}), ${gpu.dispatches} dispatches`,
   shapes: ({ shape, type, prefill, decode, shareOfCopyBandwidth, overCost }) =>
     `${shape} ${type}: prefill ${fixed(prefill.tokensPerSecond, 0)} tokens/s, decode ` +

@@ -1,10 +1,15 @@
 // Models on the GPU and on the CPU, in Node: greedy tokens, time to the first token, and the time and
-// the work of a token.
+// the work of a token. A free generation ends in another text after one near tie. So the GPU also
+// computes each step behind the CPU's own tokens: there, each differing choice is one by itself.
 import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
 
 export const kModelTokens = 32;
+/** Difference of log-probabilities above which both devices must choose the same token. */
+export const kMinGap = 1e-3;
+
+const kPrompt = [1, 2, 3, 4];
 
 /** The smallest models of the tests, by folder: the kit has to stay below 30 MB. */
 const kModels = {
@@ -57,16 +62,57 @@ export async function generateOn(engine, prompt, maxTokens) {
   return out;
 }
 
-async function run(Engine, file, device) {
+/**
+ * The engine's choice after each of `sequences`: its token, and its gap to the second. One decode step
+ * each, if a sequence is the one before it and one more token.
+ */
+async function choicesOn(engine, sequences) {
+  const choices = [];
+  const options = { maxTokens: 1, temperature: 0, ignoreEos: true, logprobs: 2 };
+  for (const tokens of sequences)
+    for await (const { topLogprobs } of engine.generate(tokens, options)) {
+      if (!topLogprobs) continue;
+      const [best, second] = topLogprobs;
+      choices.push({ token: best.token, gap: best.logprob - second.logprob });
+    }
+  return choices;
+}
+
+async function run(Engine, file, device, forced) {
   const began = performance.now();
   const engine = await Engine.load(file, { device, contextLength: 128, cache: 'none' });
   try {
     const loadMs = performance.now() - began;
-    const out = await generateOn(engine, [1, 2, 3, 4], kModelTokens);
-    return { loadMs, ...out, kernels: engine.stats().gpuKernels };
+    const out = await generateOn(engine, kPrompt, kModelTokens);
+    const tokens = forced ?? out.tokens;
+    const sequences = tokens.map((_, i) => [...kPrompt, ...tokens.slice(0, i)]);
+    const choices = await choicesOn(engine, sequences);
+    return { loadMs, ...out, choices, kernels: engine.stats().gpuKernels };
   } finally {
     await engine.dispose();
   }
+}
+
+/**
+ * Compares tokens and choices. `firstDifference`: of the free generations, with the CPU's gap there.
+ * `forced`: behind the CPU's tokens, how many choices are equal, and all that are not.
+ */
+export function compare(gpu, cpu) {
+  const at = cpu.tokens.findIndex((token, i) => token !== gpu.tokens[i]);
+  const others = cpu.choices
+    .map(({ token, gap }, at) => ({ at, gap, equal: token === gpu.choices[at]?.token }))
+    .filter(({ equal }) => !equal)
+    .map(({ at, gap }) => ({ at, gap }));
+  return {
+    equalTokens: at < 0 ? cpu.tokens.length : at,
+    firstDifference: at < 0 ? null : { at, gap: cpu.choices[at].gap },
+    forced: {
+      equal: cpu.choices.length - others.length,
+      of: cpu.choices.length,
+      others,
+      wrong: others.filter(({ gap }) => gap > kMinGap).length,
+    },
+  };
 }
 
 /** `done` gets the result of each of `files`. */
@@ -75,9 +121,9 @@ export async function models(files, done) {
   for (const file of files.length ? files : testModels()) {
     const result = { model: basename(file) };
     try {
-      const [gpu, cpu] = [await run(Engine, file, 'webgpu'), await run(Engine, file, 'wasm')];
-      const differs = cpu.tokens.findIndex((token, i) => token !== gpu.tokens[i]);
-      Object.assign(result, { gpu, cpu, equalTokens: differs < 0 ? kModelTokens : differs });
+      const cpu = await run(Engine, file, 'wasm');
+      const gpu = await run(Engine, file, 'webgpu', cpu.tokens);
+      Object.assign(result, { gpu, cpu, ...compare(gpu, cpu) });
     } catch (error) {
       result.error = `${error.message} [${error.code}]`;
     }

@@ -14,6 +14,9 @@ async function open(): Promise<GPUDevice> {
   });
 }
 
+/** What check() knows. */
+export const groupNames = Object.keys(groups);
+
 export async function check(group: string, options: Options): Promise<Verdict & { ms: number }> {
   const harness = new Harness(await (device ??= open()), options);
   const began = performance.now();

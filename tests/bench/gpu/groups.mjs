@@ -1,0 +1,22 @@
+// Groups of the kernels' test cases (tests/web/gpu/cases.ts), for their tests and for bench:gpu.
+
+/** Each kind of case. */
+export const formGroups = [
+  'everyRow',
+  'products',
+  'norms',
+  'vectors',
+  'attention',
+  'experts',
+  'recurrent',
+  'sampling',
+  'layer',
+];
+/** Also every type, and further sizes. */
+export const allGroups = [...formGroups, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
+/** What int8 activations change. */
+export const codedGroups = ['products', 'experts', 'layer'];
+/** What has kernels with subgroups. */
+export const subgroupGroups = ['products', 'norms', 'attention', 'sampling', 'layer'];
+/** What runs other code without subgroups. */
+export const reducedGroups = ['norms'];
