@@ -34,6 +34,9 @@ struct CodebookFit {
 
   [[nodiscard]] int entry(int i) const { return entries[i].entry; }
   [[nodiscard]] f16 d() const { return to_f16(scales.d); }
+  void restore(float stretch) {
+    if (size_of(scales.d) >= kMinNormal) scales.d = as_stored(scales.d * stretch);
+  }
 };
 
 // Fits the block's scales to those that the sub-blocks want, and chooses the entries for them.
@@ -51,21 +54,19 @@ void choose_entries(const Sub (&subs)[kSuper / SUB], const float* wanted, float 
   }
 }
 
-// Restores the length that the fit has lost, as other types do (error_weights.h): of IQ2 and IQ3,
-// since in one bit it costs more error than it saves. `sizes` are what the entries stand for.
-template <int SUB, int SIZE>
-void restore_length(const SuperInput& input, const float* sizes, const CodebookTable& table,
-                    float unit, CodebookFit<SUB, SIZE>* fit) {
-  if (size_of(fit->scales.d) < kMinNormal) return;
+// The length that the fit has lost (error_weights.h). `wanted` are the values that the entries stand
+// for; value(match, i) is what value i of an entry is.
+template <int SUB, int SIZE, class Value>
+Length<1, kSuper> length_of(const CodebookFit<SUB, SIZE>& fit, const float* wanted,
+                            const float* weights, float unit, Value&& value) {
   Length<1, kSuper> length;
   for (int i = 0; i < kSuper; ++i) {
-    const Match& m = fit->entries[i / SIZE];
-    const float c = unit * static_cast<float>(2 * fit->scales.scale[i / SUB] + 1);
-    const float value = table.value(m.entry, i % SIZE);
+    const float c = unit * static_cast<float>(2 * fit.scales.scale[i / SUB] + 1);
+    const float is = fit.scales.d * c * value(fit.entries[i / SIZE], i % SIZE);
     using One = Lanes<1>;
-    length.add(One{sizes[i]}, One{fit->scales.d * c * value}, One{input.w[i]});
+    length.add(One{wanted[i]}, One{is}, One{weights[i]});
   }
-  fit->scales.d = as_stored(fit->scales.d * length.stretch_together());
+  return length;
 }
 
 // Sizes of eight values and the bits of the negative ones. With `even`, their number must be even:
@@ -110,7 +111,8 @@ void fit_sizes(const Input& in, Codebook codebook, float low, float peak, float 
     wanted[j] = most > kNothing ? subs[j].fit(range) : 0;
   }
   choose_entries<15>(subs, wanted, unit, out);
-  restore_length(input, sizes, table, unit, out);
+  const auto value = [&table](const Match& m, int i) { return table.value(m.entry, i); };
+  out->restore(length_of(*out, sizes, input.w, unit, value).stretch_together());
 }
 
 inline void put_word(uint32_t word, uint8_t* out) {
@@ -209,6 +211,10 @@ void fit_ternary_entries(const Input& in, CodebookFit<SUB, 8>* out) {
     wanted[j] = most > kNothing ? subs[j].fit(range) : 0;
   }
   choose_entries<7>(subs, wanted, 1, out);
+  const auto value = [&table](const Match& m, int i) {
+    return table.value(m.entry, i) + (m.up ? 0.125f : -0.125f);
+  };
+  out->restore(length_of(*out, input.x, input.w, 1, value).stretch_of_power());
 }
 
 inline void write(const Input& in, kernels::BlockIQ1_S* b) {

@@ -74,13 +74,17 @@ struct Length {
   }
   // Per row, or for all rows together.
   [[nodiscard]] F stretch() const { return clamped(ratio(power, across)); }
-  [[nodiscard]] float stretch_together() const {
-    const float a = sum_of(across), p = sum_of(power);
-    return a > 0 && p / a < kMax && p / a > kMin ? p / a : 1;
-  }
+  [[nodiscard]] float stretch_together() const { return within(kMax); }
+  // For codes of less than two bits, whose blocks keep their power: the whole stretch would cost
+  // more error than it saves.
+  [[nodiscard]] float stretch_of_power() const { return __builtin_sqrtf(within(1.5f)); }
 
  private:
   static constexpr float kMin = 0.9f, kMax = 1.3f;
+  [[nodiscard]] float within(float max) const {
+    const float a = sum_of(across), p = sum_of(power);
+    return a > 0 && p / a < max && p / a > kMin ? p / a : 1;
+  }
   static F clamped(const F& stretch) {
     const auto fair = (stretch > all<F>(kMin)) & (stretch < all<F>(kMax));
     return fair ? stretch : all<F>(1);

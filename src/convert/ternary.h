@@ -2,7 +2,7 @@
 // exactly.
 #pragma once
 
-#include "convert/row_simd.h"
+#include "convert/error_weights.h"
 
 namespace sluice::convert {
 namespace {
@@ -40,14 +40,17 @@ float fit_ternary(const float* x, const float* w) {
   }
   return static_cast<float>(d);
 }
+// Codes of one block, and its scale.
 template <int N>
 f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
-  const f16 d = to_f16(fit_ternary<N>(x, w));
-  const float half = from_f16(d) / 2;
+  const float d = from_f16(to_f16(fit_ternary<N>(x, w))), half = d / 2;
+  Length<1, N> length;
   for (int i = 0; i < N; ++i) {
     q[i] = static_cast<uint8_t>(half == 0 || size_of(x[i]) <= half ? 1 : x[i] > 0 ? 2 : 0);
+    using One = Lanes<1>;
+    length.add(One{x[i]}, One{d * static_cast<float>(q[i] - 1)}, One{w[i]});
   }
-  return d;
+  return to_f16(d < kMinNormal ? d : d * length.stretch_of_power());
 }
 
 }  // namespace

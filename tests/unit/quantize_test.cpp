@@ -43,10 +43,10 @@ constexpr Bound kBounds[] = {
     {Type::kIQ4_NL, "IQ4_NL", 0.005353, 0.01043},
     {Type::kIQ4_XS, "IQ4_XS", 0.00541, 0.01069},
     {Type::kMXFP4, "MXFP4", 0.01259, 0.01944},
-    {Type::kTQ1_0, "TQ1_0", 0.1896, 0.3676},
-    {Type::kTQ2_0, "TQ2_0", 0.1896, 0.3676},
-    {Type::kIQ1_S, "IQ1_S", 0.2048, 0.3355},
-    {Type::kIQ1_M, "IQ1_M", 0.1752, 0.2291},
+    {Type::kTQ1_0, "TQ1_0", 0.1996, 0.3771},
+    {Type::kTQ2_0, "TQ2_0", 0.1996, 0.3771},
+    {Type::kIQ1_S, "IQ1_S", 0.2247, 0.3707},
+    {Type::kIQ1_M, "IQ1_M", 0.1883, 0.2427},
     {Type::kIQ2_XXS, "IQ2_XXS", 0.1238, 0.2572},
     {Type::kIQ2_XS, "IQ2_XS", 0.0903, 0.1519},
     {Type::kIQ2_S, "IQ2_S", 0.06218, 0.1375},
@@ -58,7 +58,7 @@ constexpr Bound kBounds[] = {
     {Type::kQSF2, "QSF2", 0.1208, 0.2413},
     {Type::kQSF3, "QSF3", 0.02951, 0.06401},
     {Type::kQSF4, "QSF4", 0.007074, 0.01556},
-    {Type::kQSFT, "QSFT", 0.1845, 0.2977},
+    {Type::kQSFT, "QSFT", 0.1941, 0.3119},
 };
 
 std::vector<float> normal_values(size_t n, float sigma) {
