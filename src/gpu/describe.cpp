@@ -247,6 +247,7 @@ int32_t embedding_of(const Program& p) {
 std::string GpuExecutor::describe() const {
   const Program& p = cx_.program;
   const session::MemoryPlan& plan = cx_.plan;
+  const model::TemperatureHParams& t = p.hp.temperature;
   Json ropes = Json::array();
   for (const model::Rope& rope : p.ropes) {
     ropes.push_back(Fields().num("nRot", number(rope.hp.n_rot)).flag("neox", rope.hp.neox).take());
@@ -261,6 +262,7 @@ std::string GpuExecutor::describe() const {
                  .num("nVocab", number(p.hp.n_vocab))
                  .num("nEmbd", number(p.hp.n_embd))
                  .num("normEps", p.hp.norm.eps)
+                 .nums("temperature", {t.scale, number(t.length), number(t.offset)})
                  .flag("bidirectional", plan.kv.shape.bidirectional)
                  .num("pool", number(p.pool))
                  .num("head", number(p.head))

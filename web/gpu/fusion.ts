@@ -43,6 +43,7 @@ const kDone = new Set([
   OpKind.Moe,
   OpKind.Conv,
   OpKind.Gated,
+  OpKind.Temperature,
 ]);
 
 /** What the GPU does not support in this program; null: nothing. */

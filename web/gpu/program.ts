@@ -193,6 +193,8 @@ export interface Program {
   nVocab: number;
   nEmbd: number;
   normEps: number;
+  /** Queries are scaled by 1 + scale ln(1 + ⌊(position + offset) / length⌋). */
+  temperature: [scale: number, length: number, offset: number];
   bidirectional: boolean;
   /** A pass that computes logits ends before this operation. */
   pool: number;

@@ -249,6 +249,20 @@ export class Writer {
       });
   }
 
+  /** Scales queries by position: one call for all tokens with the same factor. */
+  #temperature(to: Recorder, op: Op, rows: Rows): void {
+    const [scale, length, offset] = this.#program.temperature;
+    const { at, ld } = this.place(op.in, 0, rows);
+    for (let t = 0; t < rows.tokens;) {
+      const steps = Math.floor((rows.first + t + offset) / length);
+      const end = Math.min(rows.tokens, (steps + 1) * length - offset - rows.first);
+      const place = { at: at + t * ld, ld };
+      const factor = Math.fround(1 + scale * Math.log(1 + steps));
+      to.scale({ in: place, out: place, tokens: end - t, n: op.n, scale: factor });
+      t = end;
+    }
+  }
+
   #convolve(to: Recorder, op: Op, rows: Rows): void {
     const { states } = rows;
     const plan = this.#layout.states;
@@ -358,6 +372,8 @@ export class Writer {
       }
       case OpKind.Moe:
         return this.#route(to, op, rows);
+      case OpKind.Temperature:
+        return this.#temperature(to, op, rows);
       case OpKind.Activate:
         return to.activate({ at: map.in, tokens, n: op.n, ...activation(op) });
       case OpKind.Add:
