@@ -135,8 +135,7 @@ Status check_tensors(const gguf::Header& header, const std::vector<Run>& runs) {
           check_layer(run, sorted.data() + first, next - first, header.alignment));
     }
   }
-  const bool experts =
-      kNewestVersion > 1 && next < sorted.size() && sorted[next]->offset >= kExperts;
+  const bool experts = next < sorted.size() && sorted[next]->offset >= kExperts;
   return next == sorted.size() || experts ? Status()
                                           : bad("a tensor lies beyond all layers and sections");
 }

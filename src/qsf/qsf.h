@@ -50,11 +50,7 @@ inline constexpr uint64_t kUnpacked = 1ull << 48;
 inline constexpr int kUnpackedBits = 32;  // address bits of one layer
 
 inline constexpr uint64_t kExperts = 1ull << 52;
-#if defined(__wasm__)
-inline constexpr uint32_t kNewestVersion = 1;
-#else
 inline constexpr uint32_t kNewestVersion = 2;
-#endif
 
 enum class Compression : uint8_t { kNone = 0, kLz4 = 1, kLz4Hc = 2, kZstd = 3 };
 

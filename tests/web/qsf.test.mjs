@@ -17,7 +17,12 @@ import { importWeb, measureLogits, random, root } from './helpers.mjs';
 const dist = join(root, 'dist');
 const data = join(root, 'tests', 'data');
 /** Compression of the files of tests/data/qsf, which is also their name, and the source model. */
-const models = { none: 'llama4-chunks', lz4: 'llama4-chunks', zstd: 'qwen3moe' };
+const models = {
+  none: 'llama4-chunks',
+  lz4: 'llama4-chunks',
+  zstd: 'qwen3moe',
+  experts: 'qwen3moe', // uncompressed, with a record per expert
+};
 const packings = Object.keys(models);
 const tokens = [1, 17, 29, 45, 31, 8, 12, 50, 5, 9, 20, 41];
 const path = (packing) => join(data, 'qsf', `${packing}.qsf`);
@@ -252,7 +257,7 @@ describe('in Chromium', () => {
         inTab(browser, dist, { isolation }, async ({ page, server }) => {
           const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
           const engines = () => server.requested.splice(0).filter((url) => /engine\./.test(url));
-          for (const packing of extent(['zstd'], packings)) {
+          for (const packing of extent(['zstd', 'experts'], packings)) {
             const { logits: wanted } = await run({
               source: `${files.url}/families/${models[packing]}.gguf`,
               options: { cache: 'none' },

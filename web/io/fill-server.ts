@@ -11,6 +11,7 @@ const kRequestBytes = 32;
 const kRow = 0xffffffff; // unit number of embedding rows
 const kBurstMs = 8;
 const kTimedBytes = 1 << 17;
+const kExperts = 2 ** 52; // addresses of experts of QSF files, which only the I/O worker knows
 
 /** Words of the queue's header. */
 const enum Head {
@@ -218,7 +219,7 @@ export class FillServer {
       const reading = from.read(offset, bytes);
       if (reading === true) {
         if (length >= kTimedBytes) this.queue.noteRate(length, performance.now() - start);
-        done(false, from.whole === true);
+        done(false, from.whole === true && offset < kExperts);
       } else
         reading.then(
           () => done(true, false),

@@ -1,22 +1,21 @@
 // Reads QSF files. Compressed layers have virtual addresses from 2^48 on, 2^32 each; all other
 // bytes are at their place in the file (src/qsf/qsf.h). The first read of a layer verifies its
 // checksum. A damaged layer is downloaded again once, then it is an error. LZ4 layers are decoded
-// from their start: a read behind the previous one continues. With cross-origin isolation the I/O
-// worker does all this, ahead of the computation. This is a module of its own, which is loaded when
-// a QSF file is opened.
+// from their start: a read behind the previous one continues. Experts of a mixture may have records
+// of their own (expert-records.ts), which are read in one piece and verified alone. With
+// cross-origin isolation the I/O worker does all this, ahead of the computation. This is a module of
+// its own, which is loaded when a QSF file is opened.
 
 import { decompress } from 'fzstd';
 import { abortError, SluiceError } from '../protocol/errors.js';
+import { ExpertRecords, kExperts, type ExpertRecord, type RecordPart } from './expert-records.js';
 import type { SharedFile } from './files.js';
 import { Lz4Stream } from './lz4.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
-interface Run {
-  offset: number;
-  stored: number;
+interface Run extends ExpertRecord {
   address: number;
   bytes: number;
-  crc: number;
   compression: number;
   /** Decompressed size of each Zstandard frame but the last. */
   frame: number;
@@ -38,6 +37,8 @@ const kHeader = 128;
 const kEntry = 32;
 const kSection = 24;
 const kRead = 1 << 19;
+/** Larger records are verified piece by piece, like layers. */
+const kMaxRecord = 32 << 20;
 const kSmallFrame = 1 << 20;
 const kZstd = 3;
 /** Memory of fzstd, and the maximum by which an incompressible frame exceeds its content. */
@@ -83,8 +84,7 @@ const long = (from: DataView, at: number): number =>
 /**
  * The file's runs, sorted by address. The engine validates the header; here it is only read safely.
  */
-async function runsOf(file: ModelFile): Promise<Run[]> {
-  const header = await view(file, 0, kHeader);
+async function runsOf(file: ModelFile, header: DataView): Promise<Run[]> {
   const layers = Math.min(header.getUint32(16, true), 4096);
   const index = await view(file, long(header, 56), layers * kEntry);
   const runs: Run[] = [];
@@ -128,8 +128,19 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
   return runs.sort((a, b) => a.address - b.address);
 }
 
+/** The table of experts, which is in the metadata section. Null before version 2. */
+async function expertsOf(file: ModelFile, header: DataView): Promise<ExpertRecords | null> {
+  if (header.getUint32(4, true) < 2) return null;
+  const [metadata, offset] = [long(header, 100), long(header, 112)];
+  const bytes = header.getUint32(120, true);
+  const inside = offset >= metadata && offset + bytes <= metadata + header.getUint32(108, true);
+  const size = ExpertRecords.checkedSize(bytes, inside, file.name);
+  return new ExpertRecords(await view(file, offset, size), file.name);
+}
+
 export async function openQsf(file: ModelFile): Promise<ModelFile> {
-  return new QsfFile(file, await runsOf(file));
+  const header = await view(file, 0, kHeader);
+  return new QsfFile(file, await runsOf(file, header), await expertsOf(file, header));
 }
 
 class QsfFile implements ModelFile {
@@ -137,8 +148,11 @@ class QsfFile implements ModelFile {
   readonly size: number;
   readonly #file: ModelFile;
   readonly #runs: Run[];
+  readonly #experts: ExpertRecords | null;
   readonly #checks = new Map<Run, Promise<void>>();
-  readonly #checked = new Set<Run>();
+  readonly #checked = new Set<ExpertRecord>();
+  /** The record that #stored holds. */
+  #record: ExpertRecord | null = null;
   readonly #plain: boolean;
   /** Serializes reads, because they share the buffers below. */
   #turn: Promise<unknown> = Promise.resolve();
@@ -149,9 +163,10 @@ class QsfFile implements ModelFile {
   readonly #stream: Lz4Stream | null;
   #closed = false;
 
-  constructor(file: ModelFile, runs: Run[]) {
+  constructor(file: ModelFile, runs: Run[], experts: ExpertRecords | null) {
     this.#file = file;
     this.#runs = runs;
+    this.#experts = experts;
     this.name = file.name;
     this.size = file.size;
     const packed = runs.filter((run) => run.compression === kZstd);
@@ -170,6 +185,7 @@ class QsfFile implements ModelFile {
           most((run) => run.stored, runs),
         ),
         stored,
+        experts && experts.largest <= kMaxRecord ? experts.largest : 0,
       ),
     );
     this.#frame = new Uint8Array(most(frameOf, packed));
@@ -188,6 +204,7 @@ class QsfFile implements ModelFile {
   }
 
   read(offset: number, into: Uint8Array): true | Promise<void> {
+    if (offset >= kExperts) return this.#readExperts(offset, into);
     const run = this.#find(offset);
     const inside = run && run.address <= offset ? run : null;
     if (!inside || (!inside.compression && this.#checked.has(inside)))
@@ -244,20 +261,58 @@ class QsfFile implements ModelFile {
     return mine;
   }
 
+  /** Verified records of a complete file are read where they are needed; others through #stored. */
+  #readExperts(offset: number, into: Uint8Array): true | Promise<void> {
+    const parts = this.#experts?.parts(offset, into.length);
+    if (!parts) throw new SluiceError('BAD_HEADER', `${this.name} has no table of experts.`);
+    const pending: Promise<void>[] = [];
+    let done = 0;
+    for (const part of parts) {
+      const place = into.subarray(done, (done += part.bytes));
+      const { record } = part;
+      const direct = this.#checked.has(record) && (this.#file.whole || !this.#fits(record));
+      const reading = direct
+        ? this.#file.read(record.offset + part.at, place)
+        : this.#inTurn(() => this.#readRecord(part, place));
+      if (reading !== true) pending.push(reading);
+    }
+    return pending.length ? Promise.all(pending).then(() => {}) : true;
+  }
+
+  #fits(record: ExpertRecord): boolean {
+    return record.stored <= this.#stored.length;
+  }
+
+  async #readRecord({ record, at, bytes }: RecordPart, into: Uint8Array): Promise<void> {
+    if (this.#record !== record) {
+      await this.#verify(record, 'An expert');
+      this.#checked.add(record);
+    }
+    if (this.#fits(record)) {
+      this.#record = record;
+      into.set(this.#stored.subarray(at, at + bytes));
+    } else await this.#file.read(record.offset + at, into);
+  }
+
   async #check(run: Run): Promise<void> {
+    await this.#verify(run, 'A layer');
+    if (run.compression === kZstd) run.starts = await this.#readList(run);
+    this.#checked.add(run);
+  }
+
+  async #verify(run: ExpertRecord, what: string): Promise<void> {
     let sum = await this.#sum(run);
     if (sum !== run.crc && this.#file.refresh) {
       this.#file.refresh(run.offset, run.stored);
       sum = await this.#sum(run);
     }
-    if (sum !== run.crc) throw corrupt(`A layer of ${this.name} is damaged`);
-    if (run.compression === kZstd) run.starts = await this.#readList(run);
-    this.#checked.add(run);
+    if (sum !== run.crc) throw corrupt(`${what} of ${this.name} is damaged`);
   }
 
-  async #sum(run: Run): Promise<number> {
+  async #sum(run: ExpertRecord): Promise<number> {
     // What a block has not used of the buffer is read again.
     if (this.#block) this.#block.taken -= this.#stream!.give(new Uint8Array(0));
+    this.#record = null;
     let sum = 0;
     for (let at = 0; at < run.stored;) {
       const part = this.#stored.subarray(0, Math.min(this.#stored.length, run.stored - at));
@@ -304,6 +359,7 @@ class QsfFile implements ModelFile {
       block.at += part.length;
       if (part.length) continue;
       const stored = this.#stored.subarray(0, Math.min(kRead, run.stored - block.taken));
+      this.#record = null;
       // With input left, the block decodes to more than the layer; without more, to less.
       if (!stored.length || stream.give(stored)) throw this.#damaged();
       await this.#file.read(run.offset + block.taken, stored);
@@ -323,7 +379,7 @@ class QsfFile implements ModelFile {
       const frame = Math.floor((at + done) / size);
       const bytes = this.#frame.subarray(0, Math.min(size, run.bytes - frame * size));
       if (this.#held?.run !== run || this.#held.frame !== frame) {
-        this.#held = null;
+        this.#held = this.#record = null;
         const stored = this.#stored.subarray(0, run.starts![frame + 1]! - run.starts![frame]!);
         await this.#file.read(run.offset + run.starts![frame]!, stored);
         if (!unpackFrame(stored, bytes)) throw this.#damaged();
