@@ -200,12 +200,8 @@ bool choose_ready(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   return false;
 }
 
-// Chooses the expert that is computed next, the one at `first`, and requests what it and those
-// behind it miss.
+// Requests what the expert at `first`, which is computed next, and those behind it miss.
 void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
-  if constexpr (kReadyExpertsFirst) {
-    if (cx.adds_last) static_cast<void>(choose_ready(cx, moe, first));
-  }
   cx.demand.clear();
   for (int32_t i = first; i < cx.n_experts; ++i) {
     for_units(cx, moe, cx.working.expert_runs()[i].expert,
@@ -216,7 +212,12 @@ void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   if constexpr (kReadyExpertsFirst) announce_from(cx, moe, first);
 }
 
-void restart_expert(WeightBatch& cx) {
+// Chooses the expert that is computed next, at `first`: one in memory, if there is one.
+void begin_expert(WeightBatch& cx, const model::Moe& moe, int32_t first) {
+  if constexpr (kReadyExpertsFirst) {
+    if (cx.adds_last) static_cast<void>(choose_ready(cx, moe, first));
+  }
+  demand_from(cx, moe, first);
   cx.phase = 0;
   cx.stream.restart();
 }
@@ -226,7 +227,8 @@ void restart_expert(WeightBatch& cx) {
   if (!cx.adds_last || cx.read_failed || cx.phase > 1 || !cx.stream.at_start()) return false;
   if (!choose_ready(cx, moe, cx.expert)) return false;
   demand_from(cx, moe, cx.expert);
-  restart_expert(cx);
+  cx.phase = 0;
+  cx.stream.restart();
   return true;
 }
 
@@ -248,15 +250,14 @@ bool op_moe(WeightBatch& cx, const Op& op) {
                      cx.rows * (1 + moe.n_used) <= 2 * cx.plan.batch.n_batch;
       cx.announced = 0;
     }
-    demand_from(cx, moe, 0);
+    begin_expert(cx, moe, 0);
     cx.started = true;
   }
   for (; cx.expert < cx.n_experts; ++cx.expert) {
     while (!run_expert(cx, op, cx.working.expert_runs()[cx.expert])) {
       if (!kReadyExpertsFirst || !change_expert(cx, moe)) return false;
     }
-    demand_from(cx, moe, cx.expert + 1);
-    restart_expert(cx);
+    begin_expert(cx, moe, cx.expert + 1);
   }
   if (adds_last(cx)) {
     ExpertRun all;
