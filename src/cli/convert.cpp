@@ -375,10 +375,8 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--compress", options->compress,
                   "QSF: compression of the layers: none (default), lz4, lz4hc, zstd or auto (zstd "
                   "for layers that are mostly bf16, else none)");
-  sub->add_flag(
-      "--expert-records", options->expert_records,
-      "QSF: store each expert of a mixture in one place, with a checksum; native programs "
-      "read such files, browsers do not (default: off)");
+  sub->add_flag("--expert-records", options->expert_records,
+                "QSF: store each expert of a mixture in one place, with a checksum (default: off)");
   sub->add_option("--perplexity", options->perplexity,
                   "text file, or - for standard input; report the model's perplexity on it before "
                   "and after (default: none)");
