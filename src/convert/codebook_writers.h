@@ -54,8 +54,8 @@ void choose_entries(const Sub (&subs)[kSuper / SUB], const float* wanted, float 
   }
 }
 
-// The length that the fit has lost (error_weights.h). `wanted` are the values that the entries stand
-// for; value(match, i) is what value i of an entry is.
+// The length that the fit has lost (error_weights.h). `wanted` are the values that the entries
+// stand for; value(match, i) is what value i of an entry is.
 template <int SUB, int SIZE, class Value>
 Length<1, kSuper> length_of(const CodebookFit<SUB, SIZE>& fit, const float* wanted,
                             const float* weights, float unit, Value&& value) {
