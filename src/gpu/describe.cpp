@@ -221,17 +221,19 @@ Json mat_json(const model::Mat& m) {
       .take();
 }
 
-// A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's.
+// A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's. type: of keys
+// and values alike; otherwise that of kQ2, which the GPU does not support.
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (const kv::KvPart part : kv::kKvParts) head += l.part(part).total();
+  const kv::KvType type = l.k_type == l.v_type && !l.evicts ? l.k_type : kv::KvType::kQ2;
   return Fields()
       .num("heads", number(l.heads))
       .num("dk", number(l.dk))
       .num("dv", number(l.own_values()))
       .num("capacity", number(l.capacity))
       .num("headBytes", number(head))
-      .flag("f16", !l.quantized() && !l.evicts)
+      .num("type", number(type))
       .num("state", number(l.state))
       .take();
 }

@@ -19,17 +19,16 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   for (const model::Mat& mat : cx_.program.mats) media_mats_ = media_mats_ || mat.media >= 0;
 }
 
-// Whether a batch can run on the GPU. The GPU supports only an f16 KV cache without eviction, and
-// the weights of the file without adapters.
+// Whether a batch can run on the GPU. The GPU supports only a KV cache without eviction, and the
+// weights of the file without adapters. web/gpu refuses types of the KV cache that it lacks.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
-  const session::MemoryPlan& plan = cx_.plan;
   uint32_t left = 0;
   if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
   if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
   if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
-         spec.parts.empty() && !watched_ && plan.kv.types.f16() && !plan.kv.layout.evicts();
+         spec.parts.empty() && !watched_ && !cx_.plan.kv.layout.evicts();
 }
 
 // Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.

@@ -18,7 +18,7 @@ import { loadTypes } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
-import { stepsOf, type Step } from './fusion.js';
+import { quantized, stepsOf, type Step } from './fusion.js';
 import { kQueueFloats } from './queue-plan.js';
 import { queueBytes, queues, StepQueue } from './step-queue.js';
 import { timeCoded } from './timing.js';
@@ -165,7 +165,10 @@ export class GpuExecutor {
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
-    await loadTypes(host.program.mats.map(({ type }) => type));
+    await loadTypes(
+      host.program.mats.map(({ type }) => type),
+      quantized(host.program),
+    );
     const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with

@@ -6,7 +6,7 @@
 
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
-import { kOpNames, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
+import { kOpNames, KvType, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
 
 export interface Step {
   /** Index of the operation. `norm` and `act` are fused with it. */
@@ -50,8 +50,8 @@ const kDone = new Set([
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
-  if (caches.some(({ heads, f16 }) => heads > 0 && !f16))
-    return 'a quantized KV cache or KV cache eviction';
+  if (caches.some(({ heads, type }) => heads > 0 && type > KvType.Q8))
+    return 'KV cache eviction, or a type other than f16 and q8_0';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
@@ -60,6 +60,8 @@ export function missing(program: Program): string | null {
     if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention))
       return 'layers that share the KV cache of earlier layers';
     selected ||= op.kind === OpKind.Select;
+    if (op.att.valuesInKeys && quantized(program))
+      return 'a quantized KV cache with values in keys';
     // The kernel does not write the activated gate back.
     if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates with an activation';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
@@ -120,11 +122,21 @@ function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
     : undefined;
 }
 
+/** Whether the KV cache is quantized. All layers have one type. */
+export const quantized = ({ caches }: Pick<Program, 'caches'>): boolean =>
+  caches.some(({ heads, type }) => heads > 0 && type !== KvType.F16);
+
+/** Dispatches of a step at most: an attention over a quantized cache has four more. */
+export const dispatchesOf = (program: Program): number =>
+  program.ops.length * (quantized(program) ? 2 : 1);
+
 export function stepsOf(program: Program): Step[] {
   const { ops, mats, pool } = program;
   const steps: Step[] = [];
+  // A quantized cache stores keys that are transformed between RoPE and the store.
+  const plain = !quantized(program);
   for (let i = 1; i < pool; i++) {
-    const heads = headNorms(ops, i);
+    const heads = plain ? headNorms(ops, i) : undefined;
     if (heads) i += 2;
     const op = ops[i]!;
     const next = ops[i + 1]!;
@@ -160,6 +172,7 @@ export function stepsOf(program: Program): Step[] {
     if (step.op.kind === OpKind.Matmul && activated(ops, step.index, mats)) step.act = ops[++i]!;
     if (
       op.kind === OpKind.Rope &&
+      plain &&
       next?.kind === OpKind.Attention &&
       op.att.owned &&
       next.in === op.in

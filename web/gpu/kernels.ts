@@ -15,6 +15,7 @@ import type {
   Combine,
   Convolve,
   Groups,
+  Hadamard,
   Matmul,
   Norm,
   Place,
@@ -131,6 +132,9 @@ export class Recorder extends Dispatcher {
   }
   store(op: Store): void {
     attention.store(this, op);
+  }
+  hadamard(op: Hadamard): void {
+    attention.hadamard(this, op);
   }
   attention(op: Attention): void {
     attention.attention(this, op);

@@ -1,10 +1,16 @@
 // KV cache on the GPU, a copy of the engine's own one (src/kv/kv_cache.h). Each layer has a buffer
-// of [capacity] rows; a row has the keys of all heads, then their values, in f16. Rows that the GPU
-// lacks are uploaded, and rows that a pass computed are downloaded.
+// of [capacity] rows; a row has the keys of all heads, then their values. Rows that the GPU lacks are
+// uploaded, and rows that a pass computed are downloaded. Blocks of q8_0 have 34 bytes in the engine
+// and 36 on the GPU, whose scale is a float with the bits of the engine's bfloat16.
 
 import { Usage, type Buffers } from './buffers.js';
 import type { Cache } from './kernels.js';
-import { OpKind, Word, type CacheShape, type Program } from './program.js';
+import { KvType, OpKind, Word, type CacheShape, type Program } from './program.js';
+
+/** Values of a block of q8_0, its bytes on the GPU, and the engine's. */
+const kBlock = 32,
+  kGpuBlock = 36,
+  kOwnBlock = 34;
 
 interface Layer {
   index: number;
@@ -14,8 +20,22 @@ interface Layer {
   row: number;
 }
 
+/** Bytes of n values of a head: on the GPU, and in the engine's memory. */
+const gpuBytes = ({ type }: CacheShape, n: number): number =>
+  type === KvType.F16 ? 2 * n : Math.ceil(n / kBlock) * kGpuBlock;
+const ownBytes = ({ type }: CacheShape, n: number): number =>
+  type === KvType.F16 ? 2 * n : Math.ceil(n / kBlock) * kOwnBlock;
+
 /** Bytes of one position of a layer. */
-const rowBytes = ({ heads, dk, dv }: CacheShape): number => 2 * heads * (dk + dv);
+const rowBytes = (shape: CacheShape): number =>
+  shape.heads * (gpuBytes(shape, shape.dk) + gpuBytes(shape, shape.dv));
+
+/** The parts of a head's row: bytes in the engine's memory, on the GPU, and how many. */
+function* spans(type: KvType, bytes: number): Generator<[own: number, gpu: number, n: number]> {
+  if (type === KvType.F16) return yield [0, 0, bytes];
+  for (let own = 0, gpu = 0; own < bytes; own += kOwnBlock, gpu += kGpuBlock)
+    yield [own, gpu + 2, kOwnBlock];
+}
 
 /** Layers with their own KV cache. */
 function owners(program: Program): number[] {
@@ -65,11 +85,17 @@ export class GpuKvCache {
         Usage.Storage | Usage.CopySource | Usage.CopyTarget,
       );
       this.#layers.push({ index, shape, buffer, row });
-      const keys = { keys: 0, keyHead: 2 * shape.dk, keyRow: row };
+      const keyHead = gpuBytes(shape, shape.dk);
+      const keys = { keys: 0, keyHead, keyRow: row };
       const values = shape.dv
-        ? { values: 2 * shape.heads * shape.dk, valueHead: 2 * shape.dv, valueRow: row }
-        : { values: 0, valueHead: keys.keyHead, valueRow: row };
-      this.caches[index] = { buffer, type: 'f16', capacity: shape.capacity, ...keys, ...values };
+        ? {
+            values: shape.heads * keyHead,
+            valueHead: gpuBytes(shape, shape.dv),
+            valueRow: row,
+          }
+        : { values: 0, valueHead: keyHead, valueRow: row };
+      const type = shape.type === KvType.F16 ? 'f16' : 'q8_0';
+      this.caches[index] = { buffer, type, capacity: shape.capacity, ...keys, ...values };
     }
   }
 
@@ -80,7 +106,10 @@ export class GpuKvCache {
       const first = Math.max(from, to - capacity);
       for (const { place, count } of runs(first, to - first, capacity)) {
         const rows = new Uint8Array(count * layer.row);
-        this.#each(layer, words, place, count, (pool, at) => rows.set(pool, at));
+        this.#each(layer, words, place, count, (pool, at) => {
+          for (const [own, gpu, n] of spans(layer.shape.type, pool.length))
+            rows.set(pool.subarray(own, own + n), at + gpu);
+        });
         queue.writeBuffer(layer.buffer, place * layer.row, rows);
       }
     }
@@ -108,9 +137,10 @@ export class GpuKvCache {
     for (const layer of this.#layers) {
       for (const { place, count } of runs(first, n, layer.shape.capacity)) {
         const from = at;
-        this.#each(layer, words, place, count, (pool, offset) =>
-          pool.set(rows.subarray(from + offset, from + offset + pool.length)),
-        );
+        this.#each(layer, words, place, count, (pool, offset) => {
+          for (const [own, gpu, n] of spans(layer.shape.type, pool.length))
+            pool.set(rows.subarray(from + offset + gpu, from + offset + gpu + n), own);
+        });
         at += count * layer.row;
       }
     }
@@ -131,22 +161,16 @@ export class GpuKvCache {
       words[Word.Rows]! + 16 * index,
       2,
     ) as unknown as [number, number];
+    const side = (from: number, n: number, h: number, t: number, at: number): void => {
+      const bytes = ownBytes(shape, n);
+      const begin = from + h * headBytes + (place + t) * bytes;
+      visit(new Uint8Array(this.#memory.buffer, begin, bytes), t * row + at);
+    };
+    const [key, value] = [gpuBytes(shape, dk), gpuBytes(shape, dv)];
     for (let t = 0; t < count; t++) {
       for (let h = 0; h < heads; h++) {
-        const at = t * row + 2 * h * dk;
-        visit(
-          new Uint8Array(this.#memory.buffer, keys + h * headBytes + 2 * (place + t) * dk, 2 * dk),
-          at,
-        );
-        if (dv === 0) continue;
-        visit(
-          new Uint8Array(
-            this.#memory.buffer,
-            values + h * headBytes + 2 * (place + t) * dv,
-            2 * dv,
-          ),
-          t * row + 2 * heads * dk + 2 * h * dv,
-        );
+        side(keys, dk, h, t, h * key);
+        if (dv) side(values, dv, h, t, heads * key + h * value);
       }
     }
   }

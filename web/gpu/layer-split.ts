@@ -11,7 +11,7 @@ import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js'
 import { layOut, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
 import { kQueueFloats } from './queue-plan.js';
-import { missing } from './fusion.js';
+import { dispatchesOf, missing } from './fusion.js';
 
 /** GPU memory of a program without its weights, in bytes. */
 export interface Room {
@@ -37,7 +37,7 @@ export function roomOf(program: Program, dots: boolean): Room {
     : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
   const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
-  const numbers = align(2 * program.ops.length * 256, 1 << 17);
+  const numbers = align(2 * dispatchesOf(program) * 256, 1 << 17);
   return {
     layout,
     cache,

@@ -165,8 +165,14 @@ export interface Mat {
   layer: number;
 }
 
+/** kernels::KvType; what the GPU lacks has other numbers. */
+export const enum KvType {
+  F16,
+  Q8,
+}
+
 /**
- * KV cache of a layer in the engine's memory, f16: for each head, the keys of `capacity` positions,
+ * KV cache of a layer in the engine's memory: for each head, the keys of `capacity` positions,
  * then the values. Copies of the recurrent state follow.
  */
 export interface CacheShape {
@@ -176,7 +182,7 @@ export interface CacheShape {
   dv: number;
   capacity: number;
   headBytes: number;
-  f16: boolean;
+  type: KvType;
   /** Floats of the recurrent state; 0: none. */
   state: number;
 }

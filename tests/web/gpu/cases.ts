@@ -749,8 +749,8 @@ function attend(h: Harness, s: AttentionShape): void {
     if (!values) return keptIn(view, at, i);
     if (type === 'f16') return roundToHalf(values[i]!);
     const most = Math.max(...values.slice(i & ~31, (i & ~31) + 32).map(Math.abs));
-    const d = upToBf16(Math.fround(most / 127));
-    return d * Math.round(values[i]! / d);
+    const d = toBf16(Math.fround(most / 127));
+    return d * Math.max(-127, Math.min(127, Math.round(values[i]! / d)));
   };
   const group = heads / kvHeads,
     even = 2 ** Math.floor(Math.log2(heads));
@@ -806,10 +806,11 @@ function roundToHalf(x: number): number {
   const up = n - down > 0.5 || (n - down === 0.5 && down % 2 !== 0);
   return (down + (up ? 1 : 0)) * unit;
 }
-function upToBf16(x: number): number {
+function toBf16(x: number): number {
   const view = new DataView(new ArrayBuffer(4));
   view.setFloat32(0, x);
-  return floatOfBits(((view.getUint32(0) + 0xffff) & 0xffff0000) >>> 0);
+  const bits = view.getUint32(0);
+  return floatOfBits(((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000) >>> 0);
 }
 
 export function attention(h: Harness): void {
@@ -875,6 +876,22 @@ export function attention(h: Harness): void {
   attend(h, { ...whole, tokens: 39, first: 7 });
   attend(h, { ...whole, tokens: 21, first: 30, window: 12, capacity: 40 });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
+  hadamard(h, 3, 80, 2);
+}
+
+/** The transform of heads, whose size need not be a power of two; twice it is none. */
+function hadamard(h: Harness, heads: number, n: number, tokens: number): void {
+  const x = h.place(tokens, heads * n);
+  const part = (i: number) => 2 ** Math.floor(Math.log2(i ^ n));
+  const sign = (i: number) => (i.toString(2).replaceAll('0', '').length % 2 ? -1 : 1);
+  h.call(`Hadamard of ${heads} x ${n}`, (r) => r.hadamard({ x, heads, n, tokens }));
+  h.expect(x, tokens, heads * n, (t, i) => {
+    const size = part(i % n);
+    const first = i - (i % n) + Math.floor((i % n) / size) * size;
+    let sum = 0;
+    for (let j = 0; j < size; ++j) sum += sign((i - first) & j) * h.get(x, t, first + j);
+    return { value: sum / Math.sqrt(size), size: 1 };
+  });
 }
 
 /** Other head shapes, each of which is compiled separately, and other sizes. */
@@ -900,6 +917,8 @@ export function moreAttention(h: Harness): void {
   });
   attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false });
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
+  hadamard(h, 2, 256, 1);
+  hadamard(h, 1, 6, 3);
 }
 
 /** One token through a Llama layer with the type mix of real files: 7 dispatches. */

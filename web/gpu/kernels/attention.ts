@@ -1,14 +1,13 @@
 // Attention kernels, RoPE, and writing to the KV cache.
 
-import type { Attention, Cache, Heads, Place, Rope, Store } from './calls.js';
+import type { Attention, Cache, Hadamard, Heads, Place, Rope, Store } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
+import { cacheTexts } from './types.js';
 import attentionText from '../../../kernels/wgsl/attention.wgsl';
 import cacheText from '../../../kernels/wgsl/cache.wgsl';
 import cacheF16 from '../../../kernels/wgsl/cache_f16.wgsl';
 import cacheF16Native from '../../../kernels/wgsl/cache_f16_native.wgsl';
-import cacheQ8 from '../../../kernels/wgsl/cache_q8_0.wgsl';
 import keepF16 from '../../../kernels/wgsl/kv_store_f16.wgsl';
-import keepQ8 from '../../../kernels/wgsl/kv_store_q8_0.wgsl';
 import mergeText from '../../../kernels/wgsl/merge.wgsl';
 import rotateText from '../../../kernels/wgsl/rope.wgsl';
 import rotateEach from '../../../kernels/wgsl/rope_each.wgsl';
@@ -33,6 +32,14 @@ export function store(to: Dispatcher, op: Store): void {
   rotate(to, op, 0, 0, op, { neox: false, column: 0, table: 0 });
 }
 
+export function hadamard(to: Dispatcher, { x, heads, n, tokens }: Hadamard): void {
+  to.run(
+    { name: 'Hadamard', texts: [cacheTexts().hadamard], constants: { N: n } },
+    { x: x.at, x_ld: x.ld },
+    [heads, tokens],
+  );
+}
+
 function rotate(
   to: Dispatcher,
   op: Heads & { qkv: Place; tokens: number },
@@ -48,7 +55,8 @@ function rotate(
   const keyRuns = store ? Math.ceil(op.dk / kept) : 0,
     valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / kept) : 0;
   const { range, places } = reach(to, cache);
-  const storing = cacheText.replace('HOLD', 'read_write') + (kept === 2 ? keepF16 : keepQ8);
+  const storing =
+    cacheText.replace('HOLD', 'read_write') + (kept === 2 ? keepF16 : cacheTexts().store);
   const { norm } = by;
   const items = pairs + op.kvHeads * (keyRuns + valueRuns);
   const normed = { name: `norm, rotate and store ${cache?.type}`, sums: true };
@@ -158,7 +166,7 @@ export function attention(to: Dispatcher, op: Attention): void {
         ? [cacheF16Native, attentionText]
         : [
             cacheText.replace('HOLD', 'read'),
-            op.cache.type === 'f16' ? cacheF16 : cacheQ8,
+            op.cache.type === 'f16' ? cacheF16 : cacheTexts().read,
             attentionText,
           ],
       words: { HELD: native ? 'f16' : 'f32' },

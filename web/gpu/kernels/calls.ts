@@ -109,7 +109,7 @@ export interface Norm {
 /**
  * KV cache of one layer in one buffer. Offsets and strides are bytes, multiples of 4. Position p is
  * at place p % capacity. f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values in 36
- * bytes: an f32 scale, then codes.
+ * bytes: an f32 scale with the bits of a bfloat16, then codes.
  */
 export interface Cache {
   buffer: GPUBuffer;
@@ -151,6 +151,14 @@ export interface Store extends Heads {
   tokens: number;
   cache: Cache;
   first: number;
+}
+
+/** Transforms `heads` heads of n values from x on, in place. Twice is none. */
+export interface Hadamard {
+  x: Place;
+  heads: number;
+  n: number;
+  tokens: number;
 }
 
 export interface Attention extends Heads {
