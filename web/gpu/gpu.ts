@@ -157,7 +157,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
 const kLeft: [CpuFallback, string][] = [
   [CpuFallback.Texts, 'Embeddings and encoder inputs'],
   [CpuFallback.Adapters, 'LoRA adapters'],
-  [CpuFallback.Pictures, 'Pictures with matrices of their own'],
+  [CpuFallback.Pictures, 'Pictures with own matrices'],
 ];
 
 /** A GPU that is attached to an engine. Emits each fallback warning once. */
