@@ -200,8 +200,8 @@ bool choose_ready(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   return false;
 }
 
-// Requests what the expert at `first`, which is computed next, and those behind it miss.
-void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
+// Begins the expert at `first`: requests what it and those behind it miss.
+void start_expert(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   cx.demand.clear();
   for (int32_t i = first; i < cx.n_experts; ++i) {
     for_units(cx, moe, cx.working.expert_runs()[i].expert,
@@ -210,6 +210,8 @@ void demand_from(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   cx.weights.residency().set_demand(cx.demand);
   cx.weights.poll();
   if constexpr (kReadyExpertsFirst) announce_from(cx, moe, first);
+  cx.phase = 0;
+  cx.stream.restart();
 }
 
 // Chooses the expert that is computed next, at `first`: one in memory, if there is one.
@@ -217,18 +219,14 @@ void begin_expert(WeightBatch& cx, const model::Moe& moe, int32_t first) {
   if constexpr (kReadyExpertsFirst) {
     if (cx.adds_last) static_cast<void>(choose_ready(cx, moe, first));
   }
-  demand_from(cx, moe, first);
-  cx.phase = 0;
-  cx.stream.restart();
+  start_expert(cx, moe, first);
 }
 
 // The current expert waits for its first rows: another one may be in memory by now.
 [[maybe_unused]] bool change_expert(WeightBatch& cx, const model::Moe& moe) {
   if (!cx.adds_last || cx.read_failed || cx.phase > 1 || !cx.stream.at_start()) return false;
   if (!choose_ready(cx, moe, cx.expert)) return false;
-  demand_from(cx, moe, cx.expert);
-  cx.phase = 0;
-  cx.stream.restart();
+  start_expert(cx, moe, cx.expert);
   return true;
 }
 
