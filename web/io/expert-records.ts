@@ -4,6 +4,7 @@
 // checksum of the table; here it is only read safely.
 
 import { SluiceError } from '../protocol/errors.js';
+import { kExperts } from './model-file.js';
 
 /** Bytes that one checksum covers. */
 export interface ExpertRecord {
@@ -34,7 +35,6 @@ interface Layer {
   records: ExpertRecord[];
 }
 
-export const kExperts = 2 ** 52;
 const kLayerRoom = 2 ** 40;
 const kAlignment = 4096;
 const kMaxRecords = 1 << 16;

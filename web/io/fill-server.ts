@@ -4,14 +4,13 @@
 // request stays pending until retry().
 
 import { yieldToEvents } from '../protocol/rpc.js';
-import type { ModelFile } from './model-file.js';
+import { kExperts, type ModelFile } from './model-file.js';
 
 const kHeadBytes = 16;
 const kRequestBytes = 32;
 const kRow = 0xffffffff; // unit number of embedding rows
 const kBurstMs = 8;
 const kTimedBytes = 1 << 17;
-const kExperts = 2 ** 52; // addresses of experts of QSF files, which only the I/O worker knows
 
 /** Words of the queue's header. */
 const enum Head {

@@ -13,6 +13,12 @@ export interface FileProgress {
   bytesFromCache: number;
 }
 
+/**
+ * Virtual addresses from here on are experts of QSF files (expert-records.ts). The engine's threads
+ * cannot read them by themselves.
+ */
+export const kExperts = 2 ** 52;
+
 export interface ModelFile {
   readonly name: string;
   readonly size: number;

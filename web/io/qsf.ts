@@ -8,10 +8,10 @@
 
 import { decompress } from 'fzstd';
 import { abortError, SluiceError } from '../protocol/errors.js';
-import { ExpertRecords, kExperts, type ExpertRecord, type RecordPart } from './expert-records.js';
+import { ExpertRecords, type ExpertRecord, type RecordPart } from './expert-records.js';
 import type { SharedFile } from './files.js';
 import { Lz4Stream } from './lz4.js';
-import type { FileProgress, ModelFile } from './model-file.js';
+import { kExperts, type FileProgress, type ModelFile } from './model-file.js';
 
 interface Run extends ExpertRecord {
   address: number;

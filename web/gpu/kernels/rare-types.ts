@@ -1,5 +1,6 @@
 // Entry of gpu-types.js: decoders of quantization types that few files have, the codebooks of the IQ
-// types, and the kernels of a quantized KV cache. A set of bits holds the numbers whose digits are an entry (kernels/codebooks.cpp).
+// types, and the kernels of a quantized KV cache. A set of bits holds the numbers whose digits are an
+// entry (kernels/codebooks.cpp).
 import cacheQ8 from '../../../kernels/wgsl/cache_q8_0.wgsl';
 import hadamard from '../../../kernels/wgsl/hadamard.wgsl';
 import storeQ8 from '../../../kernels/wgsl/kv_store_q8_0.wgsl';
