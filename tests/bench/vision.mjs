@@ -39,6 +39,7 @@ const all = !values.native && !values.web && !values.memory;
 const rounds = Number(values.rounds);
 const MB = 2 ** 20;
 const kRendererRoom = 150 * MB; // as in budget.mjs
+const kContext = 1536; // holds the picture; more would make the cache larger than the projector
 const sluice = inRoot('build', 'native', 'sluice');
 
 /** The projector of a shape, made on first use. */
@@ -106,7 +107,9 @@ async function encodeMtmd({ text, projector, image }) {
     ...['-m', text, '--mmproj', projector, '--image', image, '-p', 'a'],
     ...['-n', '1', '-t', values.threads, '-ngl', '0', '--no-mmproj-offload', '-c', '8192'],
   ]);
-  const times = [...output.matchAll(/encoded in (\d+) ms/g)].map((match) => Number(match[1]));
+  const times = [...output.matchAll(/(?:encoded in|encoding done in) (\d+) ms/g)].map((match) =>
+    Number(match[1]),
+  );
   if (code !== 0 || times.length === 0) throw new Error(output.slice(-2000));
   return times.reduce((a, b) => a + b);
 }
@@ -188,6 +191,11 @@ const prompt = join(folder, 'prompt');
 writeFileSync(prompt, '<__media__>a');
 
 const rows = [['measure', 'projector', 'Sluice', 'peer', 'ratio']];
+/** Printed at once, since a later part may fail. */
+function addRow(...row) {
+  rows.push(row);
+  console.log(table([rows[0], row]));
+}
 let failed = false;
 const seconds = (ms) => (ms === undefined ? '' : ms / 1000);
 
@@ -196,7 +204,7 @@ async function native(label, files) {
   if (values['llama-mtmd']) sides.push(() => encodeMtmd({ ...files, image }));
   const [ours, theirs] = await bestInTurns(sides);
   const ratio = theirs === undefined ? '' : theirs / ours;
-  rows.push(['encode, native, s (mtmd)', label, seconds(ours), seconds(theirs), ratio]);
+  addRow('encode, native, s (mtmd)', label, seconds(ours), seconds(theirs), ratio);
 }
 
 async function inTab(label, files) {
@@ -210,7 +218,7 @@ async function inTab(label, files) {
     projector: `/model/${basename(files.projector)}`,
     image: '/picture/picture.bmp',
     threads: Number(values.threads),
-    context: 4096,
+    context: kContext,
     rounds,
   };
   const whole = Math.min(
@@ -221,25 +229,15 @@ async function inTab(label, files) {
     if (all || values.web) {
       const ours = (await bench.run(firstTokenOfOurs, { ...work, budget: whole })).result;
       const theirs = (await bench.run(firstTokenOfWllama, work)).result;
-      rows.push([
-        'first token, tab, s (wllama)',
-        label,
-        seconds(ours.ms),
-        seconds(theirs.ms),
-        theirs.ms / ours.ms,
-      ]);
+      const ratio = theirs.ms / ours.ms;
+      addRow('first token, tab, s (wllama)', label, seconds(ours.ms), seconds(theirs.ms), ratio);
     }
     if (all || values.memory) {
       const budget = Math.floor(0.75 * statSync(files.projector).size);
       const { memory } = await bench.run(firstTokenOfOurs, { ...work, budget, rounds: 1 });
       failed ||= memory.peak > budget + kRendererRoom;
-      rows.push([
-        `peak at ${(budget / MB).toFixed(0)} MB, tab, MB (bound)`,
-        label,
-        memory.peak / MB,
-        (budget + kRendererRoom) / MB,
-        '',
-      ]);
+      const measure = `peak at ${(budget / MB).toFixed(0)} MB, tab, MB (bound)`;
+      addRow(measure, label, memory.peak / MB, (budget + kRendererRoom) / MB, '');
     }
   } finally {
     await bench.close();

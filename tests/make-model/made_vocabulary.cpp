@@ -16,6 +16,7 @@ constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUnused = 5, kByte = 
 constexpr size_t kMaxPieceLetters = 6;
 constexpr uint32_t kLlama3Special = 256;
 constexpr uint32_t kQwenBase = 151643;
+constexpr uint32_t kSmolVlmTiles = 6;  // rows and columns at most
 
 constexpr std::string_view kWords =
     "the of and to in is that it was for on are as with his they be at one have this from or had "
@@ -163,6 +164,7 @@ void add_byte_level(GgufWriter* writer, std::string_view pre, uint32_t base,
   const auto letters = byte_letters();
   Builder builder(letters[' ']);
   for (const std::string& letter : letters) builder.add(letter);
+  builder.join(letters['\n'], letters['\n'], base);  // pictures of llama.cpp need this token
   builder.grow(base, seed);
   std::vector<int32_t> types(base, kNormal);
   for (const std::string& special : specials) {
@@ -180,11 +182,29 @@ void add_byte_level(GgufWriter* writer, std::string_view pre, uint32_t base,
   writer->add("tokenizer.ggml.merges", builder.merges);
 }
 
-void add_qwen(GgufWriter* writer, uint32_t size, uint64_t seed) {
-  const std::vector<std::string> specials = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+const std::vector<std::string>& chatml_specials() {
+  static const std::vector<std::string> specials = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  return specials;
+}
+
+// The tokens around the tiles of a picture.
+std::vector<std::string> smolvlm_specials() {
+  std::vector<std::string> specials = chatml_specials();
+  specials.insert(specials.end(), {"<image>", "<fake_token_around_image>", "<global-img>"});
+  for (uint32_t row = 1; row <= kSmolVlmTiles; ++row) {
+    for (uint32_t column = 1; column <= kSmolVlmTiles; ++column) {
+      specials.push_back("<row_" + std::to_string(row) + "_col_" + std::to_string(column) + ">");
+    }
+  }
+  return specials;
+}
+
+// `specials` begin with those of ChatML.
+void add_chatml(GgufWriter* writer, std::string_view pre, std::span<const std::string> specials,
+                uint32_t size, uint64_t seed) {
   const uint32_t n_specials = static_cast<uint32_t>(specials.size());
   const uint32_t base = std::min(kQwenBase, size - n_specials);
-  add_byte_level(writer, "qwen2", base, specials, size, seed);
+  add_byte_level(writer, pre, base, specials, size, seed);
   writer->add("tokenizer.ggml.bos_token_id", base);
   writer->add("tokenizer.ggml.eos_token_id", base + 2);
   writer->add("tokenizer.ggml.padding_token_id", base);
@@ -217,7 +237,9 @@ uint32_t smallest_vocabulary(VocabularyKind kind) {
     case VocabularyKind::kSentencePiece:
       return kBytesAndSpecials + 95;  // space and printable ASCII
     case VocabularyKind::kQwen:
-      return 256 + 3;
+      return 256 + static_cast<uint32_t>(chatml_specials().size());
+    case VocabularyKind::kSmolVlm:
+      return 256 + static_cast<uint32_t>(smolvlm_specials().size());
     case VocabularyKind::kLlama3:
       return 256 + kLlama3Special;
   }
@@ -229,7 +251,9 @@ void add_vocabulary(GgufWriter* writer, VocabularyKind kind, uint32_t size, uint
     case VocabularyKind::kSentencePiece:
       return add_sentencepiece(writer, size, seed);
     case VocabularyKind::kQwen:
-      return add_qwen(writer, size, seed);
+      return add_chatml(writer, "qwen2", chatml_specials(), size, seed);
+    case VocabularyKind::kSmolVlm:
+      return add_chatml(writer, "smollm", smolvlm_specials(), size, seed);
     case VocabularyKind::kLlama3:
       return add_llama3(writer, size, seed);
   }

@@ -14,6 +14,7 @@ namespace sluice::make_model {
 enum class VocabularyKind : uint8_t {
   kSentencePiece,  // llama: byte tokens, scores; <unk> <s> </s> are 0 1 2
   kQwen,           // byte-level BPE with merges, pre-tokenizer qwen2, ChatML tokens, no BOS
+  kSmolVlm,        // like kQwen, pre-tokenizer smollm, with the tokens around pictures
   kLlama3,         // byte-level BPE with merges, pre-tokenizer llama-bpe, 256 special tokens
 };
 

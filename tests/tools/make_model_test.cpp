@@ -191,8 +191,8 @@ std::vector<std::string> strings(const gguf::Header& header, const char* key) {
 }
 
 TEST(SyntheticVocabulary, TokensAreDistinctAndMergesNameThem) {
-  for (const auto kind :
-       {VocabularyKind::kSentencePiece, VocabularyKind::kQwen, VocabularyKind::kLlama3}) {
+  for (const auto kind : {VocabularyKind::kSentencePiece, VocabularyKind::kQwen,
+                          VocabularyKind::kSmolVlm, VocabularyKind::kLlama3}) {
     for (const uint32_t size : {smallest_vocabulary(kind), 2000u}) {
       GgufWriter writer;
       add_vocabulary(&writer, kind, size, 3);
