@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/isa/targets.h"
+#include "kernels/isa/vbmi_decoders.h"
 #include "platform/cpu_features.h"
 
 namespace sluice::kernels {
@@ -66,5 +67,12 @@ const char* const* available() {
   }();
   return filled ? names : nullptr;
 }
+
+#if defined(__x86_64__)
+bool& avx512vbmi::enabled() {
+  static bool value = platform::has_avx512vbmi();
+  return value;
+}
+#endif
 
 }  // namespace sluice::kernels

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/codebooks.h"
-#include "kernels/generic/matmul.h"
+#include "kernels/generic/pack.h"
 #include "kernels/isa/lane_bytes.h"
 
 namespace sluice::kernels::SLUICE_TARGET {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/generic/decoded_types.h"
+#include "kernels/generic/matmul.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
@@ -162,12 +163,21 @@ SLUICE_NOINLINE void multiply_decoded(const DecodedType& k, const MatmulArgs& a,
   }
 }
 
+// A target may have faster decoders for some processors; they write the same bits.
+template <class K>
+void decode(const uint8_t* block, Decoded out) {
+#if defined(SLUICE_FASTER_DECODERS)
+  if (const auto faster = faster_decoder<K>()) return faster(block, out.codes, out.scales);
+#endif
+  K::decode(block, out);
+}
+
 // The functions of TypeOps for decoder K.
 template <class K>
 struct DecodedOps {
   static constexpr ActFormat kActs = ActFormat::kQ8;
   static constexpr DecodedType kKind = {
-      K::decode, K::kValues, static_cast<int>(sizeof(typename K::Block)), K::kHasScale, K::kScaled};
+      decode<K>, K::kValues, static_cast<int>(sizeof(typename K::Block)), K::kHasScale, K::kScaled};
 
   static size_t group_bytes(int64_t cols) {
     return round_up_64(static_cast<size_t>(cols / K::kValues) * sizeof(typename K::Block) *

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/generic/decoded_lanes.h"
-#include "kernels/generic/k_subblocks.h"
+#include "kernels/generic/subblock.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
@@ -149,6 +149,12 @@ SLUICE_INLINE void put_nibble_scales(const uint8_t* block, const uint8_t* words,
   out.put_half_scale(2 * b + 1, v, odd_scale(both >> 4 & 15) * d);
 }
 
+// The signs of four octets: the upper seven bits of each half of two words.
+SLUICE_INLINE UnsignedLanes iq2_xs_signs(UnsignedLanes first, UnsignedLanes last) {
+  return with_even_parity((first >> 9 & 0x7fu) | (first >> 17 & 0x7f00u) | (last << 7 & 0x7f0000u) |
+                          (last >> 1 & 0x7f000000u));
+}
+
 struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint64_t* table = codebooks().iq2_xs;
@@ -161,10 +167,8 @@ struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16> {
     });
     for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
       const UnsignedLanes first = load_word(words, 2 * b, v), last = load_word(words, 2 * b + 1, v);
-      const UnsignedLanes sevens = (first >> 9 & 0x7fu) | (first >> 17 & 0x7f00u) |
-                                   (last << 7 & 0x7f0000u) | (last >> 1 & 0x7f000000u);
       put_nibble_scales(block, words + kBytesStep * 16, b, v, out);
-      out.sign_octets(b, v, with_even_parity(sevens));
+      out.sign_octets(b, v, iq2_xs_signs(first, last));
     });
   }
 };
@@ -249,26 +253,29 @@ struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32> {
   }
 };
 
+// An eighth of the f16 in the upper four bits of each half of words 12 and 13.
+SLUICE_INLINE F32 iq1_m_scale(const uint8_t* words, int v) {
+  const UnsignedLanes a = load_word(words, 12, v), b = load_word(words, 13, v);
+  const UnsignedLanes bits =
+      (a >> 12 & 15) | (a >> 24 & 0xf0u) | (b >> 4 & 0xf00u) | (b >> 16 & 0xf000u);
+  const UnsignedLanes shifted = (bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13;
+  return as_f32(__builtin_bit_cast(I32, shifted)) * splat(0x1p109f);
+}
+// Scales of the halves of sub-block b, of three bits each.
+SLUICE_INLINE void put_iq1_m_scales(const uint8_t* words, int b, int v, F32 d, Decoded out) {
+  const UnsignedLanes s = load_word(words, 12 + b / 4, v) >> (16 * (b / 2 % 2) + 6 * (b % 2));
+  out.put_half_scale(2 * b, v, odd_scale(s & 7) * d);
+  out.put_half_scale(2 * b + 1, v, odd_scale(s >> 3 & 7) * d);
+}
+
 struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16> {
   static void decode(const uint8_t* words, Decoded out) {
     look_up_iq1<4>(words, out);
     for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
       const UnsignedLanes high = load_word(words, 8 + b / 2, v) >> 16 * (b % 2);
-      const F32 d = scale(load_word(words, 12, v), load_word(words, 13, v));
-      const UnsignedLanes s = load_word(words, 12 + b / 4, v) >> (16 * (b / 2 % 2) + 6 * (b % 2));
-      out.put_half_scale(2 * b, v, odd_scale(s & 7) * d);
-      out.put_half_scale(2 * b + 1, v, odd_scale(s >> 3 & 7) * d);
+      put_iq1_m_scales(words, b, v, iq1_m_scale(words, v), out);
       out.shift_octets<3, 4>(b, v, high);
     });
-  }
-
- private:
-  // An eighth of the f16 in the upper four bits of each half of two words.
-  SLUICE_INLINE_METHOD static F32 scale(UnsignedLanes a, UnsignedLanes b) {
-    const UnsignedLanes bits =
-        (a >> 12 & 15) | (a >> 24 & 0xf0u) | (b >> 4 & 0xf00u) | (b >> 16 & 0xf000u);
-    const UnsignedLanes shifted = (bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13;
-    return as_f32(__builtin_bit_cast(I32, shifted)) * splat(0x1p109f);
   }
 };
 

@@ -17,8 +17,6 @@ SLUICE_INLINE int64_t min_i64(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-constexpr int kVecs = kRowGroup / kLanes;
-
 // y = (add ? y : 0) + scale * (factor * acc + bias) for n <= kLanes rows from row `row` of token t.
 SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n, F32 acc) {
   float* y = a.y + t * a.ldy + row;

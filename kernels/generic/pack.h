@@ -15,6 +15,7 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 constexpr int kBytesStep = 4 * kRowGroup;  // between consecutive dwords of a row
+constexpr int kVecs = kRowGroup / kLanes;  // that hold a row group
 constexpr int kHalfStep = 2 * kRowGroup;   // between consecutive 16-bit items
 
 typedef uint32_t Dwords __attribute__((vector_size(16)));

@@ -28,6 +28,10 @@ bool has_avx512vnni() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+bool has_avx512vbmi() {
+  return has_avx512vnni() && __builtin_cpu_supports("avx512vbmi");
+}
 #elif defined(__aarch64__)
 bool has_dotprod() {
 #if defined(__linux__)
