@@ -64,6 +64,7 @@ Result<std::unique_ptr<QsfSource>> QsfSource::open(std::unique_ptr<io::ByteSourc
                                                    std::vector<Run> runs, uint64_t readers) {
   std::unique_ptr<QsfSource> source(new QsfSource(std::move(file), std::move(runs)));
   SLUICE_RETURN_IF_ERROR(source->make_rooms(readers));
+  SLUICE_RETURN_IF_ERROR(source->make_records());
   return source;
 }
 
@@ -73,6 +74,7 @@ void QsfSource::measure() {
   for (size_t i = 0; i < runs_.size(); ++i) {
     const Run& run = runs_[i];
     largest = std::max(largest, run.stored);
+    if (read_once(run)) record_ = std::max(record_, run.stored);
     if (run.compression == Compression::kNone) continue;
     if (is_block(run)) {  // the window, and as much for what is skipped
       frame_ = std::max<uint64_t>(frame_, 2 * qsf::Lz4Stream::kWindow);
@@ -135,8 +137,11 @@ Status QsfSource::read(uint64_t offset, std::span<uint8_t> out) {
                          : inside          ? runs_[i].address + runs_[i].bytes
                                            : runs_[i].address;
     const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), end - offset)));
-    if (inside) SLUICE_RETURN_IF_ERROR(check(i));
-    if (inside && is_block(runs_[i])) {
+    const bool once = inside && read_once(runs_[i]);
+    if (inside && !once) SLUICE_RETURN_IF_ERROR(check(i));
+    if (once) {
+      SLUICE_RETURN_IF_ERROR(read_record(i, offset - runs_[i].address, part));
+    } else if (inside && is_block(runs_[i])) {
       SLUICE_RETURN_IF_ERROR(read_block(i, offset - runs_[i].address, part));
     } else if (inside && runs_[i].compression != Compression::kNone) {
       SLUICE_RETURN_IF_ERROR(read_frames(i, offset - runs_[i].address, part));
@@ -171,9 +176,15 @@ uint64_t QsfSource::parts(const Run& run) const {
   return std::max<uint64_t>(1, (run.stored + part_ - 1) / part_);
 }
 
-Status QsfSource::sum_part(const Run& run, uint32_t part, uint32_t* sum) {
+Status QsfSource::sum_part(const Run& run, uint32_t part, uint8_t* into, uint32_t* sum) {
   const uint64_t at = part * part_;
   const uint64_t n = std::min(part_, run.stored - std::min(run.stored, at));
+  if (into != nullptr) {
+    const std::span<uint8_t> bytes{into + at, static_cast<size_t>(n)};
+    SLUICE_RETURN_IF_ERROR(file_->read(run.offset + at, bytes));
+    *sum = qsf::crc32(bytes);
+    return {};
+  }
   Use room(this, SIZE_MAX, 0);
   room->input = {};
   const std::span<uint8_t> bytes{room->stored.as<uint8_t>(), static_cast<size_t>(n)};
@@ -184,7 +195,7 @@ Status QsfSource::sum_part(const Run& run, uint32_t part, uint32_t* sum) {
 
 // Returns when the run is verified, or the error. A thread that arrives during verification takes
 // the next unchecked part, and waits if there is none.
-Status QsfSource::check(size_t i) {
+Status QsfSource::check(size_t i, uint8_t* into) {
   const Run& run = runs_[i];
   Checked& c = checked_[i];
   std::unique_lock<std::mutex> lock(mutex_);
@@ -195,7 +206,7 @@ Status QsfSource::check(size_t i) {
       const uint32_t part = c.next++;
       lock.unlock();
       uint32_t sum = 0;
-      const Status read = sum_part(run, part, &sum);
+      const Status read = sum_part(run, part, into, &sum);
       lock.lock();
       c.sums[part] = sum;
       if (!read.ok() && c.failure.ok()) c.failure = read;

@@ -3,6 +3,10 @@
 // checksum, and threads that need the same layer share that work. A layer with a wrong checksum is
 // fetched once more, then it is an error. All memory for unpacking is allocated on opening.
 //
+// A layer is read twice, since it is too large to be held until its checksum is known. The record
+// of an expert is read once: its first read takes all of it into a buffer, and the slices that are
+// read soon after are copied from there. Later reads go to the file.
+//
 // A layer of Zstandard frames can be read anywhere. One that is a single LZ4 block is decoded from
 // its start, so a read behind the previous one continues, and any other decodes anew what precedes
 // it. native/model_file.h therefore reads such files in order, ahead of the computation.
@@ -76,16 +80,29 @@ class QsfSource final : public io::ByteSource {
     uint64_t used = 0;               // when it was taken
     bool busy = false;
   };
+  // The record of an expert that is being verified, or was verified last.
+  struct Record {
+    AlignedBuffer bytes;
+    size_t run = SIZE_MAX;
+    uint64_t used = 0;   // when it was taken
+    uint32_t users = 0;  // threads that verify it or copy from it
+  };
   class Use;
 
   QsfSource(std::unique_ptr<io::ByteSource> file, std::vector<qsf::Run> runs);
   void measure();
   [[nodiscard]] Status make_rooms(uint64_t readers);
+  [[nodiscard]] Status make_records();
   [[nodiscard]] size_t find(uint64_t address) const;
   [[nodiscard]] uint64_t parts(const qsf::Run& run) const;
-  [[nodiscard]] Status check(size_t run);
-  [[nodiscard]] Status sum_part(const qsf::Run& run, uint32_t part, uint32_t* sum);
+  // `into`: keeps what it reads.
+  [[nodiscard]] Status check(size_t run, uint8_t* into = nullptr);
+  [[nodiscard]] Status sum_part(const qsf::Run& run, uint32_t part, uint8_t* into, uint32_t* sum);
   void settle(size_t run);
+  [[nodiscard]] static bool read_once(const qsf::Run& run);
+  [[nodiscard]] Status read_record(size_t run, uint64_t at, std::span<uint8_t> out);
+  // The buffer that holds the record or will hold it; null: the record is verified and in the file.
+  [[nodiscard]] Record* take_record(size_t run);
   [[nodiscard]] Status read_list(size_t run);
   [[nodiscard]] Status read_frames(size_t run, uint64_t at, std::span<uint8_t> out);
   [[nodiscard]] Status read_block(size_t run, uint64_t at, std::span<uint8_t> out);
@@ -98,11 +115,13 @@ class QsfSource final : public io::ByteSource {
   std::vector<Checked> checked_;  // in the same order
   std::vector<uint32_t> starts_;  // frame offsets of all compressed layers, each list with its end
   std::vector<Room> rooms_;
+  std::vector<Record> records_;
   uint64_t memory_ = 0;  // bytes
   uint64_t lists_ = 0;   // the part of memory_ that does not depend on the number of readers
   uint64_t part_ = 0;    // bytes that are checked at a time
   uint64_t frame_ = 0;   // bytes of the largest unpacked frame, or for decoding a block
-  uint64_t clock_ = 0;   // counts rooms taken
+  uint64_t record_ = 0;  // bytes of the largest record that is read once
+  uint64_t clock_ = 0;   // counts buffers taken
   std::atomic<uint64_t> decompress_ns_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

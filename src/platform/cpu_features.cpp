@@ -23,6 +23,10 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+bool has_pclmul() {
+  return __builtin_cpu_supports("pclmul");
+}
+
 bool has_avx512vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -38,6 +42,14 @@ bool has_dotprod() {
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #else
   return true;  // every Apple and Windows machine of this kind has it
+#endif
+}
+
+bool has_crc32() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+#else
+  return true;  // the same
 #endif
 }
 #endif

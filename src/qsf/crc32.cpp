@@ -1,24 +1,19 @@
-// Native builds use eight tables of 256 entries and take eight bytes per step. The browser only
-// checks headers with this code, so one table of 16 entries is enough.
+// Native builds use the processor's instructions (crc32_simd.h), or eight tables of 256 entries for
+// eight bytes per step. The browser only checks headers with this code, so one table of 16 entries
+// is enough.
 #include "qsf/crc32.h"
 
 #include <array>
 #include <cstring>
 
+#include "qsf/crc32_simd.h"
+
 namespace sluice::qsf {
 namespace {
 
-constexpr uint32_t kPolynomial = 0xEDB88320u;
-
-// The CRC register after `bits` zero bits.
-constexpr uint32_t shifted(uint32_t sum, int bits) {
-  for (int i = 0; i < bits; ++i) sum = (sum >> 1) ^ (kPolynomial & (0u - (sum & 1)));
-  return sum;
-}
-
 #if defined(__EMSCRIPTEN__)
 
-uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
+uint32_t table_pass(std::span<const uint8_t> bytes, uint32_t sum) {
   uint32_t table[16];
   for (uint32_t i = 0; i < 16; ++i) table[i] = shifted(i, 4);
   for (const uint8_t byte : bytes) {
@@ -43,7 +38,7 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
-uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
+uint32_t table_pass(std::span<const uint8_t> bytes, uint32_t sum) {
   for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
     uint32_t low = 0, high = 0;
     std::memcpy(&low, bytes.data(), 4);
@@ -73,7 +68,13 @@ uint32_t product(uint32_t a, uint32_t b) {
 }  // namespace
 
 uint32_t crc32(std::span<const uint8_t> bytes, uint32_t before) {
-  return ~pass(bytes, ~before);
+  uint32_t sum = ~before;
+  if (has_crc_instructions()) sum = instruction_pass(&bytes, sum);
+  return ~table_pass(bytes, sum);
+}
+
+uint32_t crc32_by_tables(std::span<const uint8_t> bytes, uint32_t before) {
+  return ~table_pass(bytes, ~before);
 }
 
 // Advances A's CRC by the length of B: multiplies it by x to the power of B's bits.

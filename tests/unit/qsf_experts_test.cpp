@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -172,6 +174,93 @@ TEST(QsfExperts, OnlyADamagedExpertIsFetchedAgain) {
     }
     ASSERT_EQ(raw->refreshed.size(), 1u);
     EXPECT_EQ(raw->refreshed[0], std::pair(record.offset, record.stored));
+  }
+}
+
+// Counts how often each byte is read. Opening a small file reads all of it.
+class CountedSource final : public io::ByteSource {
+ public:
+  explicit CountedSource(const Bytes& bytes)
+      : counts(bytes.size()), file_(io::open_memory(bytes)) {}
+  [[nodiscard]] uint64_t size() const override { return file_->size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    for (size_t i = 0; i < out.size(); ++i) ++counts[static_cast<size_t>(offset) + i];
+    return file_->read(offset, out);
+  }
+  void restart() {
+    for (auto& count : counts) count = 0;
+  }
+  std::vector<std::atomic<int>> counts;
+
+ private:
+  const std::unique_ptr<io::ByteSource> file_;
+};
+
+int most_reads(const CountedSource& file, const qsf::Run& record) {
+  const auto first = file.counts.begin() + static_cast<ptrdiff_t>(record.offset);
+  return *std::max_element(first, first + static_cast<ptrdiff_t>(record.stored));
+}
+
+// What a use of an expert reads: its slice of each tensor.
+Status read_expert(native::ModelHeader& model, const std::string& layer, size_t e) {
+  for (const auto& [name, rows] : kTensors) {
+    const gguf::Tensor& t = *model.header.find_tensor(layer + "ffn_" + name + "_exps.weight");
+    Bytes slice(t.bytes / kExperts);
+    SLUICE_RETURN_IF_ERROR(model.sources[0]->read(t.offset + e * slice.size(), slice));
+  }
+  return {};
+}
+
+// The read that verifies a record is the one that serves its slices.
+TEST(QsfExperts, ARecordIsReadOnce) {
+  const Bytes file = records_of(mixture());
+  const std::vector<qsf::Run> all = records(file);
+  auto counted = std::make_unique<CountedSource>(file);
+  CountedSource& counts = *counted;
+  Result<native::ModelHeader> model = native::read_header(std::move(counted));
+  ASSERT_TRUE(model.ok());
+  counts.restart();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(read_expert(*model, i < kExperts ? "blk.0." : "blk.2.", i % kExperts).ok());
+    EXPECT_EQ(most_reads(counts, all[i]), 1) << i;
+  }
+  // Later uses read their slices only, and no other record.
+  ASSERT_TRUE(read_expert(*model, "blk.0.", 2).ok());
+  EXPECT_EQ(most_reads(counts, all[2]), 2);
+  EXPECT_EQ(most_reads(counts, all[3]), 1);
+}
+
+TEST(QsfExperts, ThreadsShareTheReadsOfARecord) {
+  const Bytes file = records_of(mixture());
+  const Result<Tensors> wanted = read_all(file);
+  ASSERT_TRUE(wanted.ok());
+  for (int round = 0; round < (test::kSanitized ? 10 : 100); ++round) {
+    auto counted = std::make_unique<CountedSource>(file);
+    CountedSource& counts = *counted;
+    Result<native::ModelHeader> model = native::read_header(std::move(counted));
+    ASSERT_TRUE(model.ok());
+    counts.restart();
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (size_t n = 0; n < 4; ++n) {
+      threads.emplace_back([&, n] {
+        for (const std::string name : {"gate", "up", "down"}) {
+          const std::string full = "blk.0.ffn_" + name + "_exps.weight";
+          const gguf::Tensor& t = *model->header.find_tensor(full);
+          const Bytes& all = wanted->at(full);
+          Bytes slice(t.bytes / kExperts);
+          for (const size_t e : {size_t{1}, 2 + n % 2}) {
+            const auto from = all.begin() + static_cast<ptrdiff_t>(e * slice.size());
+            const Status read = model->sources[0]->read(t.offset + e * slice.size(), slice);
+            if (!read.ok() || !std::equal(slice.begin(), slice.end(), from)) ++wrong;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(most_reads(counts, records(file)[4]), 0);
+    EXPECT_GE(most_reads(counts, records(file)[1]), 1);
   }
 }
 

@@ -72,6 +72,29 @@ TEST(QsfCrc, MatchesZlib) {
   }
 }
 
+// Of all lengths around the blocks of the fast implementations, at all alignments.
+TEST(QsfCrc, EveryImplementationMatchesTheDefinition) {
+  std::mt19937 random(17);
+  Bytes bytes(2000);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const auto defined = [](std::span<const uint8_t> of, uint32_t before) {
+    uint32_t sum = ~before;
+    for (const uint8_t byte : of) {
+      sum ^= byte;
+      for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1) != 0 ? 0xEDB88320u : 0);
+    }
+    return ~sum;
+  };
+  for (size_t n = 0; n < 400; ++n) {
+    const size_t length = n < 300 ? n : 300 + random() % 1600;
+    const auto part = std::span(bytes).subspan(n % 37, length);
+    const uint32_t before = n % 3 == 0 ? 0 : static_cast<uint32_t>(random());
+    const uint32_t wanted = defined(part, before);
+    EXPECT_EQ(qsf::crc32(part, before), wanted) << length;
+    EXPECT_EQ(qsf::crc32_by_tables(part, before), wanted) << length;
+  }
+}
+
 TEST(QsfFile, ContainsTheGgufsBytes) {
   for (const size_t rows : {size_t{2}, size_t{3000}}) {  // 3000: several frames, the last one short
     const Bytes gguf = gguf_file(rows);

@@ -36,6 +36,14 @@ test("CRC-32 equals zlib's", async () => {
   assert.equal(crc32(text), 0xcbf43926);
   for (let n = 0; n <= 9; n++)
     assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
+  // Of all lengths around its steps of 16 bytes, against the definition.
+  const bytes = Uint8Array.from({ length: 300 }, (_, i) => (i * 2654435761) >>> 13);
+  let sum = ~0;
+  for (let n = 0; n <= bytes.length; n++) {
+    assert.equal(crc32(bytes.subarray(0, n)), ~sum >>> 0, `${n} bytes`);
+    sum ^= bytes[n];
+    for (let bit = 0; bit < 8; bit++) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
+  }
 });
 
 /** Decodes a block given in pieces of `give` bytes, at most `take` at a time; null: damaged. */
