@@ -8,12 +8,16 @@
 //   npm run bench:experts -- curve MODEL [--trace FILE] [--points 10] [-n 64] [--warmup 64]
 //                            [--threads 2] [--ctx 512] [--skew 0.5] [--reuse 0.6] [--distance 4]
 //                            [--no-page-cache] [--json]
+//   npm run bench:experts -- curve MODEL --web [--points 10] [-n 64] [--warmup 64] [--threads 2]
+//                            [--ctx 512] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
 // memory. Shares are those of all experts that fit in memory. `curve` replays uniform routing, the
-// recorded trace FILE, and a synthetic trace. MODEL is a file or SHAPE:TYPE.
+// recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the model's own router
+// chooses. MODEL is a file or SHAPE:TYPE.
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
+import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
 import { policies, simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
@@ -40,6 +44,7 @@ const { values, positionals } = parseArgs({
     threads: { type: 'string', default: '2' },
     ctx: { type: 'string', default: '512' },
     'no-page-cache': { type: 'boolean' },
+    web: { type: 'boolean' },
     json: { type: 'boolean' },
   },
 });
@@ -83,6 +88,10 @@ async function measureCurve([name]) {
   const habits = numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
   const { trace, 'no-page-cache': noPageCache } = values;
   if (!(counts.points >= 2)) throw new Error('a curve has at least 2 points');
+  if (values.web) {
+    print(await curveInTab(modelFile(name), counts));
+    return;
+  }
   if (!trace) console.error('without --trace FILE there is no recorded trace');
   print(await curve(modelFile(name), { ...counts, ...habits, trace, noPageCache }));
 }
