@@ -1,13 +1,14 @@
 // The benchmark of GPUs in Node: the shapes' headers are models that the engine loads, and a tiny
 // shape is measured on a software adapter.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Engine } from '../../dist/node.js';
 import { runKit } from '../bench/gpu/kit.mjs';
 import { compare } from '../bench/gpu/models.mjs';
+import { checkSize } from '../bench/gpu/pack.mjs';
 import { shapeFile } from '../bench/gpu/shapes.mjs';
 import { serveVirtual } from '../bench/gpu/virtual-file.mjs';
 import { longOnly } from '../extent.mjs';
@@ -42,6 +43,19 @@ for (const [name, { arch, layers, million }] of Object.entries(kPublished))
       }
     },
   );
+
+test('a kit that is too large is an error that lists what is large', () => {
+  const kit = join(folder, 'kit');
+  mkdirSync(join(kit, 'dist'), { recursive: true });
+  writeFileSync(join(kit, 'dist', 'engine.wasm'), new Uint8Array(3e6));
+  writeFileSync(join(kit, 'run'), 'x');
+  checkSize(kit, 30e6);
+  assert.throws(() => checkSize(kit, 30e6 + 2e5), {
+    message:
+      'the kit has 30.2 MB, more than 30.0 MB:\n' +
+      '  3.0 MB, gzipped 0.0 MB: dist/engine.wasm\n  0.0 MB, gzipped 0.0 MB: run',
+  });
+});
 
 test('a model is compared behind the tokens of the CPU', () => {
   const choices = (all) => all.map(([token, gap]) => ({ token, gap }));
