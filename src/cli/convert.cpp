@@ -24,7 +24,7 @@ struct ConvertOptions {
   std::optional<double> min_cosine;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false, force = false, quiet = false;
-  bool mmproj = false, expert_records = false;
+  bool mmproj = false, expert_records = false, gptq = false;
 };
 
 class FileSink final : public convert::Sink {
@@ -224,7 +224,11 @@ Status look_at_calibration(const ConvertOptions& options, const std::string& tex
   from.threads = options.threads;
   const bool quantizes =
       !options.type.empty() || !options.target_size.empty() || !options.tensor_types.empty();
+  if (options.gptq && !quantizes) {
+    return error(Code::kInvalidArgument, "--gptq needs --type, --tensor-type or --target-size");
+  }
   from.moments = quantizes || !options.save_imatrix.empty();
+  from.hessians = options.gptq;
   Progress progress("calibrating", Unit::kPercent, options.quiet);
   from.on_progress = [&progress](double share) { progress.update_share(share); };
   Result<measure::Calibration> read = measure::calibrate(from);
@@ -232,6 +236,7 @@ Status look_at_calibration(const ConvertOptions& options, const std::string& tex
   measure::Calibration& found = measured->calibration;
   found = std::move(*read);
   if (quantizes) wanted->importance = &found.importance;
+  if (options.gptq) wanted->hessians = &found.hessians;
   if (!options.save_imatrix.empty()) {
     SLUICE_RETURN_IF_ERROR(write_importance(found.importance, options, *outputs->imatrix));
   }
@@ -342,6 +347,10 @@ void add_types(CLI::App& app, ConvertOptions& options) {
              "text file; quantization minimizes the error on its activations, and the file stores "
              "layer importance for --skip-layers-ratio and --early-exit (default: none)")
           ->excludes(imatrix);
+  app.add_flag("--gptq", options.gptq,
+               "let later weights of a row compensate the rounding errors of earlier ones (GPTQ), "
+               "by the correlations of activations on the text of --calibrate (default: off)")
+      ->needs(calibrate);
   app.add_option(
          "--save-imatrix", options.save_imatrix,
          "file for the importance matrix of --calibrate, for --imatrix and llama-quantize (.gguf) "

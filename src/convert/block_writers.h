@@ -326,6 +326,15 @@ inline void write(const Input& in, kernels::BlockQ5_K* b) {
   pack_high_bits(q, 4, b->qh);
 }
 
+inline void pack_six_bits(const uint8_t* q, kernels::BlockQ6_K* b) {
+  for (int h = 0; h < 2; ++h, q += 128) {
+    for (int i = 0; i < 64; ++i) b->ql[64 * h + i] = byte((q[i] & 15) | (q[i + 64] & 15) << 4);
+    for (int i = 0; i < 32; ++i) {
+      b->qh[32 * h + i] =
+          byte(q[i] >> 4 | q[i + 32] >> 4 << 2 | q[i + 64] >> 4 << 4 | q[i + 96] >> 4 << 6);
+    }
+  }
+}
 inline void write(const Input& in, kernels::BlockQ6_K* b) {
   Parts<16> parts;
   load_parts<16>(in, Moments::kRoot, &parts);
@@ -335,14 +344,7 @@ inline void write(const Input& in, kernels::BlockQ6_K* b) {
   for (int j = 0; j < 16; ++j) b->scales[j] = static_cast<int8_t>(fit.scale[j]);
   uint8_t codes[kSuper];
   codes_in_order<Parts<16>>(fit.codes, 32, codes);
-  for (int h = 0; h < 2; ++h) {
-    const uint8_t* q = codes + 128 * h;
-    for (int i = 0; i < 64; ++i) b->ql[64 * h + i] = byte((q[i] & 15) | (q[i + 64] & 15) << 4);
-    for (int i = 0; i < 32; ++i) {
-      b->qh[32 * h + i] =
-          byte(q[i] >> 4 | q[i + 32] >> 4 << 2 | q[i + 64] >> 4 << 4 | q[i + 96] >> 4 << 6);
-    }
-  }
+  pack_six_bits(codes, b);
 }
 
 inline void write(const Input& in, kernels::BlockIQ4_XS* b) {
@@ -376,28 +378,36 @@ inline uint8_t base3_byte(const uint8_t* q, int stride, int digits) {
   for (int n = 0; n < 5; ++n) value = value * 3 + (n < digits ? q[n * stride] : 0);
   return byte((value * 256 + 242) / 243);
 }
-inline void write(const Input& in, kernels::BlockTQ1_0* b) {
-  uint8_t q[kSuper];
-  b->d = ternary_codes<kSuper>(in.x, in.w, q);
+inline void pack_base3(const uint8_t* q, kernels::BlockTQ1_0* b) {
   for (int l = 0; l < 32; ++l) b->qs[l] = base3_byte(q + l, 32, 5);
   for (int l = 0; l < 16; ++l) b->qs[32 + l] = base3_byte(q + 160 + l, 16, 5);
   for (int l = 0; l < 4; ++l) b->qh[l] = base3_byte(q + 240 + l, 4, 4);
 }
+inline void write(const Input& in, kernels::BlockTQ1_0* b) {
+  uint8_t q[kSuper];
+  b->d = ternary_codes<kSuper>(in.x, in.w, q);
+  pack_base3(q, b);
+}
 
 // --- 64 values, QSF's own types
 
+// Codes of BITS bits, one after another, the lowest bits of a byte first.
+template <int BITS, size_t BYTES>
+void pack_in_order(const uint8_t* q, uint8_t (&out)[BYTES]) {
+  std::memset(out, 0, BYTES);
+  for (size_t at = 0; at + BITS <= 8 * BYTES; at += BITS) {
+    const int bits = *q++ << at % 8;
+    out[at / 8] = byte(out[at / 8] | bits);
+    if (bits > 255) out[at / 8 + 1] = byte(bits >> 8);
+  }
+}
 template <int BITS, class Block>
 void write_qsf(const Input& in, Block* b) {
   const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     b[l].m = fit.offset(l);
-    uint8_t* out = b[l].qs;
-    for (int i = 0; i < kQsfBlock; ++i) {
-      const int at = i * BITS, bits = fit.of(l)[i] << at % 8;
-      out[at / 8] = byte(out[at / 8] | bits);
-      if (bits > 255) out[at / 8 + 1] = byte(bits >> 8);
-    }
+    pack_in_order<BITS>(fit.of(l), b[l].qs);
   }
 }
 inline void write(const Input& in, kernels::BlockQSF2* b) {
@@ -409,14 +419,19 @@ inline void write(const Input& in, kernels::BlockQSF3* b) {
 inline void write(const Input& in, kernels::BlockQSF4* b) {
   write_qsf<4>(in, b);
 }
+inline void pack_ternary(const uint8_t* q, kernels::BlockQSFT* b) {
+  std::memset(b->signs, 0, sizeof b->signs);
+  std::memset(b->zeros, 0, sizeof b->zeros);
+  for (int i = 0; i < kQsfBlock; ++i) {
+    b->signs[i / 8] = byte(b->signs[i / 8] | (q[i] == 0 ? 1 : 0) << i % 8);
+    b->zeros[i / 8] = byte(b->zeros[i / 8] | (q[i] == 1 ? 1 : 0) << i % 8);
+  }
+}
 inline void write(const Input& in, kernels::BlockQSFT* b) {
   for (int l = 0; l < in.count; ++l) {
     uint8_t q[kQsfBlock];
     b[l].d = ternary_codes<kQsfBlock>(in.x + l * kQsfBlock, in.w + l * kQsfBlock, q);
-    for (int i = 0; i < kQsfBlock; ++i) {
-      b[l].signs[i / 8] = byte(b[l].signs[i / 8] | (q[i] == 0 ? 1 : 0) << i % 8);
-      b[l].zeros[i / 8] = byte(b[l].zeros[i / 8] | (q[i] == 1 ? 1 : 0) << i % 8);
-    }
+    pack_ternary(q, &b[l]);
   }
 }
 

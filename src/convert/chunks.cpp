@@ -17,8 +17,8 @@ constexpr double kDeviations = 3;        // deviations beyond which a value is a
 constexpr uint64_t kSlotsAThread = 4;    // enough to balance the threads' work
 
 // Bytes held: stored values in and out for each slot, and three rows of f32 for each thread.
-uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece) {
-  return (slots * 2 + threads * 3) * piece * 4;
+uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece, bool gptq) {
+  return (slots * 2 + threads * 3) * piece * 4 + (gptq ? threads * sizeof(GptqRoom) : 0);
 }
 
 }  // namespace
@@ -37,22 +37,30 @@ void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uin
 }
 
 Result<std::unique_ptr<ChunkMaker>> ChunkMaker::create(const Source& model, int threads,
-                                                       uint64_t budget, uint64_t held) {
+                                                       uint64_t budget, uint64_t held,
+                                                       const Hessians* hessians) {
+  const bool gptq = hessians != nullptr;
+  uint64_t least = kMinPiece;  // with error feedback at least one row
+  while (gptq && least < hessians->max_cols()) least *= 2;
+  if (gptq) held += hessians->factor_bytes();
   const uint64_t wanted =
       threads > 0 ? static_cast<uint64_t>(threads) : static_cast<uint64_t>(default_thread_count());
   uint64_t n = std::min<uint64_t>(wanted, kMaxThreads), slots = n * kSlotsAThread,
-           piece = kPieceValues;
-  const auto fits = [&] { return held + bytes_for(n, slots, piece) <= budget; };
-  while (!fits() && piece > kMinPiece) piece /= 2;
+           piece = std::max(kPieceValues, least);
+  const auto fits = [&] { return held + bytes_for(n, slots, piece, gptq) <= budget; };
+  while (!fits() && piece > least) piece /= 2;
   while (!fits() && slots > n) slots /= 2;
   while (!fits() && n > 1) slots = --n;
   if (!fits()) {
     return error(Code::kBudgetTooSmall,
                  "converting this model needs --memory-budget of at least %llu bytes",
-                 static_cast<unsigned long long>(held + bytes_for(1, 1, kMinPiece)));
+                 static_cast<unsigned long long>(held + bytes_for(1, 1, least, gptq)));
   }
   std::unique_ptr<ChunkMaker> maker(new ChunkMaker(model, static_cast<int>(n), piece, slots));
-  maker->memory_ = held + bytes_for(n, slots, piece);
+  maker->memory_ = held + bytes_for(n, slots, piece, gptq);
+  for (Room& room : maker->rooms_) {
+    if (gptq) room.gptq = std::make_unique<GptqRoom>();
+  }
   return maker;
 }
 
@@ -96,7 +104,11 @@ void ChunkMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   const auto beyond = [](float x) { return std::fabs(x) > kMaxInBlocks; };
   const bool held =
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
-  quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
+  if (form.hessian != nullptr) {
+    quantize_rows(tensor, type, n, slot, room);
+  } else {
+    quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
+  }
   kernels::best().dequantize(kernel_type, slot->out.data(), count, room->y.data());
   if (form.clusters != nullptr) {  // errors are of whole rows
     form.clusters->add(first, n, 1, room->x.data());
@@ -110,9 +122,29 @@ void ChunkMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   }
 }
 
+void ChunkMaker::quantize_rows(const gguf::Tensor& tensor, gguf::TensorType type, uint64_t n,
+                               Slot* slot, Room* room) {
+  const gguf::TypeInfo& info = *gguf::type_info(type);
+  const auto kernel_type = static_cast<kernels::Type>(type);
+  Gptq* const quantize = quantizers_.gptq(kernel_type);
+  const uint64_t cols = tensor.ne[0], row_bytes = cols / info.block_size * info.block_bytes;
+  for (uint64_t row = 0; row < n / cols; row += GptqRoom::kRows) {
+    const uint64_t rows = std::min<uint64_t>(GptqRoom::kRows, n / cols - row);
+    for (const SpanFactors& span : factors_) {
+      const uint64_t at = span.first / info.block_size * info.block_bytes;
+      quantize(span,
+               {kernel_type, static_cast<int>(rows), room->x.data() + row * cols + span.first,
+                static_cast<int64_t>(cols), slot->out.data() + row * row_bytes + at,
+                static_cast<int64_t>(row_bytes)},
+               room->gptq.get());
+    }
+  }
+}
+
 Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
                         const std::vector<float>* importance, const Put& put, TensorReport* report,
-                        const RowForm& form) {
+                        const RowForm& wanted) {
+  RowForm form = wanted;
   report->values = tensor.ne[0] * tensor.rows();
   report->bytes_before = tensor.bytes;
   report->bytes =
@@ -133,15 +165,24 @@ Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
     if (!found.ok()) return found.status();
     bounds = *found;
   }
+  if (form.hessian != nullptr && quantizers_.gptq(static_cast<kernels::Type>(type)) == nullptr) {
+    form.hessian = nullptr;
+  }
+  if (form.hessian != nullptr && form.hessian != factorized_) {
+    factorized_ = form.hessian;
+    factors_ = factorize(*form.hessian, &pool_);
+  }
   Errors all;
-  const uint64_t batch = slots_.size() * piece_;
+  const uint64_t cols = tensor.ne[0];
+  const uint64_t piece = form.hessian != nullptr ? piece_ / cols * cols : piece_;
+  const uint64_t batch = slots_.size() * piece;
   for (uint64_t first = 0; first < report->values; first += batch) {
     const uint64_t left = std::min(batch, report->values - first);
-    const auto n = static_cast<int64_t>((left + piece_ - 1) / piece_);
+    const auto n = static_cast<int64_t>((left + piece - 1) / piece);
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
-      const uint64_t from = first + at * piece_;
-      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), form,
+      const uint64_t from = first + at * piece;
+      make_piece(tensor, type, importance, from, std::min(piece, report->values - from), form,
                  bounds, &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {

@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "convert/convert.h"
+#include "convert/gptq.h"
 #include "convert/quantize.h"
 #include "gguf/embedding_clusters.h"
 
@@ -22,14 +23,17 @@ void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uin
 struct RowForm {
   const RowOrder* order = nullptr;                    // row order; null: as stored
   const gguf::EmbeddingClusters* clusters = nullptr;  // centres to subtract; null: none
+  const Hessian* hessian = nullptr;                   // for error feedback; null: none
 };
 
 class ChunkMaker {
  public:
   // Uses at most `budget` bytes, with fewer threads and smaller chunks if that is little. `held`
-  // bytes are used elsewhere. Errors: kBudgetTooSmall, naming the smallest budget that works.
-  [[nodiscard]] static Result<std::unique_ptr<ChunkMaker>> create(const Source& model, int threads,
-                                                                  uint64_t budget, uint64_t held);
+  // bytes are used elsewhere. `hessians`, unless null, are those of make(). Errors:
+  // kBudgetTooSmall, naming the smallest budget that works.
+  [[nodiscard]] static Result<std::unique_ptr<ChunkMaker>> create(
+      const Source& model, int threads, uint64_t budget, uint64_t held,
+      const Hessians* hessians = nullptr);
 
   using Put = std::function<Status(std::span<const uint8_t>)>;
   // Writes `tensor` as `type`, its rows as `form` says. `importance` may be null. Fills values,
@@ -57,6 +61,7 @@ class ChunkMaker {
   };
   struct Room {  // scratch of one thread
     std::vector<float> x, y, w;
+    std::unique_ptr<GptqRoom> gptq;
   };
 
   ChunkMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
@@ -69,6 +74,9 @@ class ChunkMaker {
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                   const std::vector<float>* importance, uint64_t first, uint64_t n,
                   const RowForm& form, const Bounds& bounds, Slot* slot, Room* room);
+  // Quantizes the n values of whole rows in room->x with error feedback.
+  void quantize_rows(const gguf::Tensor& tensor, gguf::TensorType type, uint64_t n, Slot* slot,
+                     Room* room);
   void forget_weights();
 
   const Source& model_;
@@ -77,6 +85,8 @@ class ChunkMaker {
   uint64_t memory_ = 0;
   std::vector<Slot> slots_;
   std::vector<Room> rooms_;
+  const Hessian* factorized_ = nullptr;  // of which factors_ are
+  std::vector<SpanFactors> factors_;
   ThreadPool pool_;
 };
 

@@ -262,9 +262,9 @@ inline void write(const Input& in, kernels::BlockQ1_0* b) {
   fit.d = ratio(sum, weight);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
-    for (int i = 0; i < 128; ++i) {
-      if (fit.rows.x[i][l] > 0) b[l].qs[i / 8] = byte(b[l].qs[i / 8] | 1 << i % 8);
-    }
+    uint8_t q[128];
+    for (int i = 0; i < 128; ++i) q[i] = fit.rows.x[i][l] > 0 ? 1 : 0;
+    pack_in_order<1>(q, b[l].qs);
   }
 }
 
@@ -274,8 +274,7 @@ inline void write(const Input& in, kernels::BlockQ2_0* b) {
   fit.restore_length();
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
-    const uint8_t* q = fit.of(l);
-    for (int i = 0; i < 64; ++i) b[l].qs[i / 4] = byte(b[l].qs[i / 4] | q[i] << 2 * (i % 4));
+    pack_in_order<2>(fit.of(l), b[l].qs);
   }
 }
 
@@ -337,6 +336,20 @@ inline void write(const Input& in, kernels::BlockNVFP4* b) {
       }
     }
     for (int l = 0; l < 4 * blocks; ++l) b[first + l / 4].scales[l % 4] = byte(code[l]);
+  }
+}
+
+template <class Block, int N>
+void quantize_blocks(const float* x, const float* w, int64_t n, uint8_t* out) {
+  constexpr int kAtOnce = N < kSuper ? kTogether : 1;
+  for (int64_t left = n / N; left > 0; left -= kAtOnce) {
+    const int count = static_cast<int>(left < kAtOnce ? left : kAtOnce);
+    Block b[kAtOnce] = {};
+    write({x, w, count}, b);
+    std::memcpy(out, b, static_cast<size_t>(count) * sizeof(Block));
+    x += kAtOnce * N;
+    w += kAtOnce * N;
+    out += kAtOnce * sizeof(Block);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 Result<std::unique_ptr<ChunkMaker>> make_maker(const Source& model, const Options& options,
                                                const Layout& layout) {
   return ChunkMaker::create(model, options.threads, options.memory_budget,
-                            held_for(model, options, layout));
+                            held_for(model, options, layout), options.hessians);
 }
 
 Outliers outliers_of(const TensorReport& line, const Choice& choice, const Options& options) {
@@ -44,6 +44,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
     RowForm form;
     if (rest) form.clusters = &*plan.embedding;
     if (plan.header.tensors[i].name == gguf::kHeadByCluster) form.order = &plan.by_cluster;
+    if (options.hessians != nullptr && !rest) form.hessian = options.hessians->find(from);
     TensorReport& line = report.tensors.emplace_back();
     line.name = std::string(plan.header.tensors[i].name);
     line.from = from.type;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/hessian.h"
 #include "convert/imatrix.h"
 #include "convert/sensitivity.h"
 #include "convert/source.h"
@@ -54,6 +55,7 @@ struct Options {
   uint64_t held = 0;                      // bytes of the budget that the source's files hold
   uint64_t memory_budget = 512ull << 20;  // maximum bytes held by the conversion
   const Imatrix* importance = nullptr;    // null: all weights' errors count equally
+  const Hessians* hessians = nullptr;     // for GPTQ's error feedback; null: none
   std::vector<float> layers;              // importance by layer, to store; empty: as in the source
   std::vector<float> exits;               // gguf::kExitWeights to store; empty: as in the source
   bool cluster_head = false;              // cluster the output head's rows (gguf/head_clusters.h)

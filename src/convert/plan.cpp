@@ -280,6 +280,7 @@ uint64_t held_for(const Source& model, const Options& options, const Layout& lay
   const Header& header = model.header();
   uint64_t bytes = options.held + bytes_of(header) + layout.memory(header);
   if (options.importance != nullptr) bytes += options.importance->bytes();
+  if (options.hessians != nullptr) bytes += options.hessians->bytes();
   if (options.cluster_head) bytes += clustering_memory(*head_of(header), kHeadGrouping);
   if (!options.cluster_embedding.empty()) {
     bytes += clustering_memory(**embedding_of(header), kRowGrouping);

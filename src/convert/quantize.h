@@ -36,8 +36,37 @@ struct Errors {
   }
 };
 
+struct SpanFactors;
+
+// Up to GptqRoom::kRows rows of a span.
+struct GptqRows {
+  kernels::Type type;
+  int n;           // rows
+  const float* x;  // row l at x + l * ld
+  int64_t ld;
+  uint8_t* out;  // the blocks of row l at out + l * out_ld
+  int64_t out_ld;
+};
+
+// Scratch of one thread for Gptq. Values of 16 rows are side by side.
+struct GptqRoom {
+  static constexpr int kRows = 16, kBlock = 256, kColumns = 1024, kCodes = 64;
+  float errors[kColumns][kRows];
+  float x[kBlock][kRows], base[kBlock][kRows], targets[kBlock][kRows];
+  float values[kBlock][kRows], best_values[kBlock][kRows];
+  float table[kBlock * kCodes][kRows];
+  float row_x[kRows * kBlock], row_w[kRows * kBlock];
+  uint8_t codes[kRows * kBlock], blocks[kRows * kBlock * 2], best_blocks[kRows * kBlock * 2];
+};
+
+// Quantizes rows of a span with error feedback (gptq.h).
+using Gptq = void(const SpanFactors& factors, const GptqRows& rows, GptqRoom* room);
+
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
+  Gptq* (*gptq)(kernels::Type type);  // null for types without codes of single values
+  // Adds the sums over n rows x[t], ld apart, of x[t][row] x[t][j] to sums[j] for j <= row.
+  void (*add_products)(const float* x, int64_t ld, int32_t n, int64_t row, float* sums);
   // n must be a multiple of 16 if there are bounds.
   void (*add_errors)(const float* x, const float* y, const float* w, int64_t n,
                      const Bounds& bounds, Errors* errors);

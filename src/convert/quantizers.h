@@ -2,25 +2,11 @@
 // the name of the function that returns it.
 #pragma once
 
-#include "convert/codebook_writers.h"
-#include "convert/quantize.h"
+#include "convert/gptq_rows.h"
 
 namespace sluice::convert {
 namespace {
 
-template <class Block, int N>
-void quantize_blocks(const float* x, const float* w, int64_t n, uint8_t* out) {
-  constexpr int kAtOnce = N < kSuper ? kTogether : 1;
-  for (int64_t left = n / N; left > 0; left -= kAtOnce) {
-    const int count = static_cast<int>(left < kAtOnce ? left : kAtOnce);
-    Block b[kAtOnce] = {};
-    write({x, w, count}, b);
-    std::memcpy(out, b, static_cast<size_t>(count) * sizeof(Block));
-    x += kAtOnce * N;
-    w += kAtOnce * N;
-    out += kAtOnce * sizeof(Block);
-  }
-}
 void to_f32_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
   std::memcpy(out, x, static_cast<size_t>(n) * 4);
 }
@@ -114,10 +100,30 @@ Quantize* quantizer(kernels::Type type) {
   return nullptr;
 }
 
+template <class Block, int N>
+Gptq* gptq_of() {
+  if constexpr (kCodes<Block> == 0) {
+    return nullptr;
+  } else {
+    return gptq_blocks<Block, N>;
+  }
+}
+Gptq* gptq_quantizer(kernels::Type type) {
+  using kernels::Type;
+  switch (type) {
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  case Type::k##NAME:                                    \
+    return gptq_of<kernels::Block##NAME, values>();
+#include "kernels/types.def"
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 Quantizers SLUICE_QUANTIZERS() {
-  return {quantizer, add_errors};
+  return {quantizer, gptq_quantizer, add_products, add_errors};
 }
 
 }  // namespace sluice::convert

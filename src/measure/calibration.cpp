@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <optional>
 
 #include "approximate/layer_skipping.h"
+#include "measure/hessian_collector.h"
 #include "measure/imatrix_collector.h"
 #include "measure/kl_divergence.h"
 #include "measure/text_chunks.h"
@@ -29,7 +31,7 @@ double marked(const std::vector<uint8_t>& layers) {
 class Reader {
  public:
   Reader(const CalibrationOptions& how, const gguf::Header& header, native::Model& model,
-         session::Session& session, std::vector<uint8_t> may_leave)
+         session::Session& session, std::vector<uint8_t> may_leave, uint64_t span)
       : how_(how),
         model_(model),
         session_(session),
@@ -40,6 +42,7 @@ class Reader {
                                            model.engine().plan().batch.n_batch))),
         moments_(header),
         may_leave_(std::move(may_leave)) {
+    if (how.hessians) hessians_.emplace(header, span, how.threads);
     const size_t n = cuts_.layer.size();
     out_.layers.resize(n);
     cosines_.resize(n);
@@ -117,10 +120,14 @@ class Reader {
   // Runs a part of the model. `counts`: the matrix inputs go into the importance matrix.
   [[nodiscard]] Status run(const Window& w, const session::PartialForward& part, bool counts) {
     const bool watched = counts && how_.moments;
-    session_.context().executor->watch_products(
-        watched ? session::ProductWatch{ImatrixCollector::see, &moments_}
-                : session::ProductWatch{});
+    session_.context().executor->watch_products(watched ? session::ProductWatch{see, this}
+                                                        : session::ProductWatch{});
     return run_part(model_, session_, w.tokens, part);
+  }
+  static void see(void* context, const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
+    auto* const self = static_cast<Reader*>(context);
+    self->moments_.add(mat, x, ld, n);
+    if (self->hessians_.has_value()) self->hessians_->add(mat, x, ld, n);
   }
   void worked(double work) {
     done_ += work;
@@ -275,6 +282,7 @@ class Reader {
       Result<convert::Imatrix> importance = moments_.importance();
       if (!importance.ok()) return importance.status();
       out_.importance = std::move(*importance);
+      if (hessians_.has_value()) out_.hessians = hessians_->hessians();
     }
     return std::move(out_);
   }
@@ -290,6 +298,7 @@ class Reader {
   TextChunks cuts_;
   size_t width_, rows_;  // floats per state; rows of logits at a time
   ImatrixCollector moments_;
+  std::optional<HessianCollector> hessians_;
   std::vector<uint8_t> may_leave_, may_skip_;  // by layer; may_leave_ is empty without early exits
   std::vector<Window> windows_;
   size_t looked_at_ = 0;  // positions per window at which early exits are evaluated
@@ -308,6 +317,26 @@ uint64_t held_by(const model::Program& p, uint64_t rows) {
   const uint64_t states = 3 * kWindow + (layers + 1) * (rows + looked_at);
   const uint64_t moments = 8 * 2 * static_cast<uint64_t>(p.hp.n_embd) * p.mats.size();
   return 4 * (states * width + rows * static_cast<uint64_t>(p.hp.n_vocab)) + moments;
+}
+
+// Bytes of the second moments of all matrices, if none are shared.
+uint64_t hessian_bytes(const gguf::Header& header, uint64_t span) {
+  uint64_t bytes = 0;
+  for (const gguf::Tensor& tensor : header.tensors) {
+    if (!HessianCollector::covers(tensor)) continue;
+    bytes += convert::Hessian::bytes_for(tensor.ne[0], span);
+  }
+  return bytes;
+}
+
+// The widest span whose second moments fit into half of the budget.
+Result<uint64_t> span_for(const gguf::Header& header, uint64_t budget) {
+  uint64_t span = convert::kMaxSpan;
+  while (span > convert::kMinSpan && hessian_bytes(header, span) > budget / 2) span /= 2;
+  const uint64_t bytes = hessian_bytes(header, span);
+  if (bytes <= budget / 2) return span;
+  return error(Code::kBudgetTooSmall, "--gptq needs --memory-budget of at least %llu bytes",
+               static_cast<unsigned long long>(2 * bytes));
 }
 
 }  // namespace
@@ -335,8 +364,15 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   const auto vocabulary = static_cast<uint64_t>(std::max<int64_t>(1, program->hp.n_vocab));
   const uint64_t logits = std::min(kLogitsBytes, how.memory_budget / 16) / (4 * vocabulary);
   const uint64_t rows = std::clamp<uint64_t>(logits, 1, kWindow);
+  uint64_t span = 0;
+  if (how.hessians) {
+    const Result<uint64_t> found = span_for(described->header, how.memory_budget);
+    if (!found.ok()) return found.status();
+    span = *found;
+    load.engine.base_bytes = hessian_bytes(described->header, span);
+  }
   load.engine.memory_budget = how.memory_budget;
-  load.engine.base_bytes = held_by(*program, rows);
+  load.engine.base_bytes += held_by(*program, rows);
   load.engine.n_threads = how.threads;
   load.engine.n_ctx = window_of(described->header);
   load.engine.n_batch = load.engine.n_ctx;
@@ -350,7 +386,7 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   if (!session.ok()) return session.status();
   Result<std::vector<uint8_t>> may = approximate::exit_layers(*program);
   Reader reader(how, described->header, **model, **session,
-                may.ok() ? std::move(*may) : std::vector<uint8_t>());
+                may.ok() ? std::move(*may) : std::vector<uint8_t>(), span);
   return reader.read(tokens);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "convert/hessian.h"
 #include "convert/imatrix.h"
 #include "measure/early_exit_fit.h"
 #include "native/model_file.h"
@@ -22,7 +23,8 @@ struct CalibrationOptions {
   std::string text;
   uint64_t memory_budget = 0;
   int threads = 0;
-  bool moments = false;  // also collect an importance matrix, which reads all of the text
+  bool moments = false;   // also collect an importance matrix, which reads all of the text
+  bool hessians = false;  // and second moments, which take up to half of the memory budget
   std::function<void(double share)> on_progress;  // share of the work done, 0 to 1
 };
 
@@ -37,13 +39,14 @@ struct LayerAblation {
 
 struct Calibration {
   convert::Imatrix importance;
+  convert::Hessians hessians;
   std::vector<LayerAblation> layers;  // one per layer
   EarlyExitFit exits;
   size_t tokens = 0;    // in the text
   size_t compared = 0;  // positions at which the ablated layers were compared
 };
 
-// Errors: of opening and running the model; kPromptEmpty.
+// Errors: of opening and running the model; kPromptEmpty; kBudgetTooSmall for second moments.
 [[nodiscard]] Result<Calibration> calibrate(const CalibrationOptions& options);
 
 // The importance of layers as files store it (gguf/layer_importance.h).

@@ -15,8 +15,24 @@ class ImatrixCollector {
  public:
   explicit ImatrixCollector(const gguf::Header& header) : header_(header) {}
 
-  static void see(void* context, const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
-    static_cast<ImatrixCollector*>(context)->add(mat, x, ld, n);
+  // Inputs of `mat`: row t of n at x + t * ld.
+  void add(const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
+    const gguf::Tensor* t = header_.find_tensor(mat.name);
+    if (t == nullptr || static_cast<uint64_t>(mat.cols) != t->ne[0]) return;
+    Sums& sums = by_name_[t->name];
+    const auto cols = static_cast<size_t>(mat.cols);
+    sums.squares.resize(cols * t->ne[2]);
+    sums.rows.resize(t->ne[2]);
+    const uint64_t which = (mat.offset - t->offset) / (t->bytes / t->ne[2]);
+    if (mat.offset < t->offset || which >= t->ne[2]) return;
+    double* to = sums.squares.data() + which * cols;
+    for (int32_t row = 0; row < n; ++row) {
+      for (size_t c = 0; c < cols; ++c) {
+        const double v = x[row * ld + static_cast<int64_t>(c)];
+        to[c] += v * v;
+      }
+    }
+    sums.rows[which] += n;
   }
 
   [[nodiscard]] Result<convert::Imatrix> importance() const {
@@ -38,25 +54,6 @@ class ImatrixCollector {
     std::vector<double> squares;  // [matrices][columns]
     std::vector<double> rows;     // [matrices]
   };
-
-  void add(const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
-    const gguf::Tensor* t = header_.find_tensor(mat.name);
-    if (t == nullptr || static_cast<uint64_t>(mat.cols) != t->ne[0]) return;
-    Sums& sums = by_name_[t->name];
-    const auto cols = static_cast<size_t>(mat.cols);
-    sums.squares.resize(cols * t->ne[2]);
-    sums.rows.resize(t->ne[2]);
-    const uint64_t which = (mat.offset - t->offset) / (t->bytes / t->ne[2]);
-    if (mat.offset < t->offset || which >= t->ne[2]) return;
-    double* to = sums.squares.data() + which * cols;
-    for (int32_t row = 0; row < n; ++row) {
-      for (size_t c = 0; c < cols; ++c) {
-        const double v = x[row * ld + static_cast<int64_t>(c)];
-        to[c] += v * v;
-      }
-    }
-    sums.rows[which] += n;
-  }
 
   const gguf::Header& header_;
   std::map<std::string_view, Sums> by_name_;

@@ -5,6 +5,7 @@
 //   --sizes           --target-size at the sizes of these mixes, with and without calibration on the
 //                     other half of the text
 //   --importance      every type again, with an importance matrix of that half
+//   --gptq            every type again, with --calibrate on that half and --gptq
 //   --pure            every matrix in the type itself, without a mix
 //   --embedding       only the embedding in each of these types, whole and split into cluster
 //                     centres and residuals
@@ -13,7 +14,7 @@
 //                     turns with ours
 //   --llama-logits    compares llama.cpp's logits of our files with our own
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
-//                            [--sizes a,b,…] [--importance] [--pure] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
+//                            [--sizes a,b,…] [--importance] [--gptq] [--pure] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
 // The programs are called as PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT.
 // quantize.py and logits.py of tests/bench/baselines do this with llama.cpp's library.
@@ -38,6 +39,7 @@ const { values } = parseArgs({
     },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
     importance: { type: 'boolean' },
+    gptq: { type: 'boolean' },
     pure: { type: 'boolean' },
     embedding: { type: 'string' },
     speed: { type: 'string' },
@@ -184,6 +186,17 @@ if (values.importance) {
     console.log('\nllama-quantize with the same matrix\n');
     print(head, await theirs([values.threads, matrix]));
   }
+}
+
+if (values.gptq) {
+  const rows = [];
+  for (const type of types)
+    rows.push([
+      type,
+      ...cells(await converted([...typed(type), '--calibrate', calibration, '--gptq'])),
+    ]);
+  console.log('\nwith --gptq on the other half of the text\n');
+  print(head, rows);
 }
 
 if (values['llama-logits']) {

@@ -179,6 +179,37 @@ TEST_F(Convert, CalibrationImprovesTheLogitsOnItsText) {
             0);
 }
 
+// Error feedback brings the logits of a text closer to the source's, although it was calibrated on
+// another. The file does not depend on the number of threads.
+TEST_F(Convert, GptqLowersTheDivergenceOnAnotherText) {
+  const std::string all = bytes_of(kSource + "/examples/models/heldout.txt");
+  const size_t half = all.find('\n', test::kSanitized ? 2000 : all.size() / 2);
+  std::ofstream(at("text")) << all.substr(half, test::kSanitized ? 2000 : std::string::npos);
+  std::ofstream(at("other")) << all.substr(0, test::kSanitized ? 2000 : half);
+  const auto converted = [&](const std::string& name, const std::vector<std::string>& options) {
+    std::vector<std::string> args = {"convert", kSample,  at(name),      "--type",
+                                     "q4_0",    "--pure", "--calibrate", at("text")};
+    args.insert(args.end(), options.begin(), options.end());
+    const Ran ran = run(args);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+  };
+  const auto divergence = [&](const std::string& name) {
+    const Ran ran = run(
+        {"compare", at(name), kSample, "-f", at("other"), "-c", "256", "--chunks", "4", "--json"});
+    return nlohmann::json::parse(ran.out)["logits"]["meanKl"].get<double>();
+  };
+  converted("without", {});
+  converted("with", {"--gptq", "--threads", "1"});
+  converted("threads", {"--gptq", "--threads", "3"});
+  EXPECT_EQ(bytes_of(at("with")), bytes_of(at("threads")));
+  EXPECT_LT(divergence("with"), 0.8 * divergence("without"));
+  const Ran small = run({"convert", kSample, at("small"), "--type", "q4_0", "--calibrate",
+                         at("text"), "--gptq", "--memory-budget", "1M"});
+  EXPECT_EQ(small.status, 1);
+  EXPECT_NE(small.err.find("--gptq needs --memory-budget of at least"), std::string::npos)
+      << small.err;
+}
+
 // --calibrate writes the importance of each layer; --skip-layers-ratio skips the least important.
 TEST_F(Convert, MeasuresLayerImportance) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";

@@ -1,0 +1,210 @@
+// Quantizes 16 rows of a span with error feedback, one row in each SIMD lane. A block is first
+// quantized as a whole, which finds its scales. Then its codes are chosen one after another, each
+// compensating the errors before it. The targets that they saw give the scales of the next round,
+// and the round with the least cost stays.
+#pragma once
+
+#include "convert/block_codes.h"
+#include "convert/gptq.h"
+#include "convert/quantize.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr int kGptqRounds = 3;
+
+// A type as its blocks are quantized here.
+struct GptqType {
+  int n;         // values in a block
+  size_t bytes;  // of a block
+  Quantize* quantize;
+  int codes;  // kCodes
+  void (*put)(const uint8_t* codes, uint8_t* block);
+};
+
+class SpanQuantizer {
+  static constexpr int L = GptqRoom::kRows;
+  using F = Lanes<L>;
+
+ public:
+  SpanQuantizer(const GptqType& type, const SpanFactors& factors, const GptqRows& rows,
+                GptqRoom* room)
+      : type_(type), factors_(factors), rows_(rows), room_(*room) {}
+
+  void run() {
+    for (int64_t at = 0; at < static_cast<int64_t>(factors_.cols); at += type_.n) quantize(at);
+  }
+
+ private:
+  static F load(const float* from) {
+    F out;
+    std::memcpy(&out, from, sizeof out);
+    return out;
+  }
+  static void store(const F& x, float* to) { std::memcpy(to, &x, sizeof x); }
+  // The sum over k from `first` to `last` of e_k M_ki.
+  [[nodiscard]] F feedback(int64_t i, int64_t first, int64_t last) const {
+    const float* const m = factors_.feedback.data() + i * (i - 1) / 2;
+    F sums[4] = {};
+    int64_t k = first;
+    for (; k + 4 <= last; k += 4) {
+      for (int u = 0; u < 4; ++u) sums[u] += load(room_.errors[k + u]) * m[k + u];
+    }
+    for (; k < last; ++k) sums[0] += load(room_.errors[k]) * m[k];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+
+  void quantize(int64_t at) {
+    load_block(at);
+    best_ = all<F>(3e38f);
+    for (int round = 0; round < kGptqRounds; ++round) {
+      fit_blocks(at);
+      if (round == 0) consider(cost_of_values(at));
+      fill_table();
+      consider(choose_codes(at));
+    }
+    for (int i = 0; i < type_.n; ++i) {
+      store(load(room_.x[i]) - load(room_.best_values[i]), room_.errors[at + i]);
+    }
+    for (int l = 0; l < rows_.n; ++l) {
+      std::memcpy(rows_.out + l * rows_.out_ld + at / type_.n * static_cast<int64_t>(type_.bytes),
+                  block_of(room_.best_blocks, l), type_.bytes);
+    }
+  }
+  // The values of a block, and its first targets.
+  void load_block(int64_t at) {
+    for (int i = 0; i < type_.n; ++i) {
+      F x{};
+      for (int l = 0; l < rows_.n; ++l) x[l] = rows_.x[l * rows_.ld + at + i];
+      const F base = x + feedback(at + i, 0, at);
+      store(x, room_.x[i]);
+      store(base, room_.base[i]);
+      store(base, room_.targets[i]);
+    }
+  }
+
+  // Quantizes the targets and decodes them.
+  void fit_blocks(int64_t at) {
+    const auto n = static_cast<size_t>(type_.n);
+    for (size_t l = 0; l < L; ++l) {
+      for (size_t i = 0; i < n; ++i) room_.row_x[l * n + i] = room_.targets[i][l];
+      std::memcpy(room_.row_w + l * n, factors_.weights.data() + at, n * sizeof(float));
+    }
+    type_.quantize(room_.row_x, room_.row_w, L * type_.n, room_.blocks);
+    decode(room_.values, 1);
+  }
+  // Decodes the blocks; value i of row l goes to values[i * stride][l].
+  void decode(float (*values)[L], int stride) {
+    kernels::best().dequantize(rows_.type, room_.blocks, L * type_.n, room_.row_x);
+    for (int i = 0; i < type_.n; ++i) {
+      for (int l = 0; l < L; ++l) values[i * stride][l] = room_.row_x[l * type_.n + i];
+    }
+  }
+  [[nodiscard]] uint8_t* block_of(uint8_t* blocks, int l) const {
+    return blocks + static_cast<size_t>(l) * type_.bytes;
+  }
+
+  // What column i of the block should be, after the errors before it.
+  [[nodiscard]] F target_of(int64_t at, int i) const {
+    return load(room_.base[i]) + feedback(at + i, at, at + i);
+  }
+  // The cost of the block's values. Leaves their errors.
+  F cost_of_values(int64_t at) {
+    F cost{};
+    for (int i = 0; i < type_.n; ++i) {
+      const F value = load(room_.values[i]), rest = target_of(at, i) - value;
+      cost += factors_.weights[static_cast<size_t>(at + i)] * rest * rest;
+      store(load(room_.x[i]) - value, room_.errors[at + i]);
+    }
+    return cost;
+  }
+
+  // The values of all codes at every place of the blocks.
+  void fill_table() {
+    uint8_t same[kSuper];
+    for (int code = 0; code < type_.codes; ++code) {
+      std::memset(same, code, sizeof same);
+      for (int l = 0; l < L; ++l) type_.put(same, block_of(room_.blocks, l));
+      decode(room_.table + code, type_.codes);
+    }
+  }
+  // Chooses the codes in order and leaves the targets that they saw.
+  F choose_codes(int64_t at) {
+    F cost{};
+    for (int i = 0; i < type_.n; ++i) {
+      const F target = target_of(at, i);
+      F least = all<F>(3e38f), value{}, chosen{};
+      for (int code = 0; code < type_.codes; ++code) {
+        const F other = load(room_.table[i * type_.codes + code]);
+        const F rest = magnitude(F(target - other));
+        const auto better = rest < least;
+        least = better ? rest : least;
+        value = better ? other : value;
+        chosen = better ? all<F>(static_cast<float>(code)) : chosen;
+      }
+      cost += factors_.weights[static_cast<size_t>(at + i)] * least * least;
+      store(value, room_.values[i]);
+      store(target, room_.targets[i]);
+      store(load(room_.x[i]) - value, room_.errors[at + i]);
+      for (int l = 0; l < L; ++l) {
+        room_.codes[l * type_.n + i] = byte(static_cast<int>(chosen[l]));
+      }
+    }
+    for (int l = 0; l < L; ++l) type_.put(room_.codes + l * type_.n, block_of(room_.blocks, l));
+    return cost;
+  }
+
+  // Keeps the blocks of the rows that cost less than before.
+  void consider(const F& cost) {
+    for (int l = 0; l < L; ++l) {
+      if (!(cost[l] < best_[l])) continue;
+      best_[l] = cost[l];
+      std::memcpy(block_of(room_.best_blocks, l), block_of(room_.blocks, l), type_.bytes);
+      for (int i = 0; i < type_.n; ++i) room_.best_values[i][l] = room_.values[i][l];
+    }
+  }
+
+  const GptqType& type_;
+  const SpanFactors& factors_;
+  const GptqRows& rows_;
+  GptqRoom& room_;
+  F best_{};
+};
+
+template <class Block>
+void put_in_block(const uint8_t* codes, uint8_t* bytes) {
+  Block block;
+  std::memcpy(&block, bytes, sizeof block);
+  put_codes(codes, &block);
+  std::memcpy(bytes, &block, sizeof block);
+}
+template <class Block, int N>
+void gptq_blocks(const SpanFactors& factors, const GptqRows& rows, GptqRoom* room) {
+  const GptqType type{N, sizeof(Block), quantize_blocks<Block, N>, kCodes<Block>,
+                      put_in_block<Block>};
+  SpanQuantizer(type, factors, rows, room).run();
+}
+
+// Adds the sums over t of x[t][row] x[t][j] for j <= row.
+void add_products(const float* x, int64_t ld, int32_t n, int64_t row, float* sums) {
+  constexpr int L = 16;
+  using F = Lanes<L>;
+  int64_t j = 0;
+  for (; j + L <= row + 1; j += L) {
+    F sum{};
+    for (int32_t t = 0; t < n; ++t) {
+      F other;
+      std::memcpy(&other, x + t * ld + j, sizeof other);
+      sum += other * x[t * ld + row];
+    }
+    for (int l = 0; l < L; ++l) sums[j + l] += sum[l];
+  }
+  for (; j <= row; ++j) {
+    float sum = 0;
+    for (int32_t t = 0; t < n; ++t) sum += x[t * ld + j] * x[t * ld + row];
+    sums[j] += sum;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::convert

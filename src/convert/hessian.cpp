@@ -1,0 +1,79 @@
+// Tokens are added four at a time, and each thread owns some rows of a triangle.
+#include "convert/hessian.h"
+
+#include <algorithm>
+#include <set>
+
+#include "convert/gptq.h"
+#include "convert/quantize.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr uint64_t kRowsATask = 32;
+
+uint64_t triangle_size(uint64_t n) {
+  return n * (n + 1) / 2;
+}
+
+}  // namespace
+
+uint64_t Hessian::bytes_for(uint64_t cols, uint64_t span) {
+  return (cols / span * triangle_size(span) + triangle_size(cols % span)) * sizeof(float);
+}
+
+Hessian::Hessian(uint64_t cols, uint64_t span)
+    : cols_(cols), span_(span), sums_(bytes_for(cols, span) / sizeof(float)) {}
+
+std::span<const float> Hessian::triangle(uint64_t index) const {
+  return std::span(sums_).subspan(index * triangle_size(span_), triangle_size(span_cols(index)));
+}
+
+void Hessian::add(const float* x, int64_t ld, int32_t n, ThreadPool* pool) {
+  const Quantizers quantizers = best_quantizers();
+  const auto tasks = static_cast<int64_t>((cols_ + kRowsATask - 1) / kRowsATask);
+  pool->parallel_for(tasks, [&](int64_t task, int) {
+    const uint64_t first = static_cast<uint64_t>(task) * kRowsATask;
+    const uint64_t last = std::min(cols_, first + kRowsATask);
+    for (uint64_t col = first; col < last; ++col) {
+      const uint64_t index = col / span_, row = col % span_;
+      float* sums = sums_.data() + index * triangle_size(span_) + triangle_size(row);
+      quantizers.add_products(x + index * span_, ld, n, static_cast<int64_t>(row), sums);
+    }
+  });
+}
+
+void Hessians::set(std::string name, std::shared_ptr<const Hessian> hessian) {
+  by_name_.insert_or_assign(std::move(name), std::move(hessian));
+}
+
+const Hessian* Hessians::find(const gguf::Tensor& tensor) const {
+  const auto found = by_name_.find(tensor.name);
+  if (found == by_name_.end() || found->second->cols() != tensor.ne[0]) return nullptr;
+  return found->second.get();
+}
+
+uint64_t Hessians::bytes() const {
+  std::set<const Hessian*> seen;
+  uint64_t bytes = 0;
+  for (const auto& [name, hessian] : by_name_) {
+    if (seen.insert(hessian.get()).second) bytes += hessian->bytes();
+  }
+  return bytes;
+}
+
+uint64_t Hessians::factor_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, hessian] : by_name_) {
+    bytes = std::max(bytes, SpanFactors::bytes_for(*hessian));
+  }
+  return bytes;
+}
+
+uint64_t Hessians::max_cols() const {
+  uint64_t cols = 0;
+  for (const auto& [name, hessian] : by_name_) cols = std::max(cols, hessian->cols());
+  return cols;
+}
+
+}  // namespace sluice::convert
