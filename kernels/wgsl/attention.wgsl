@@ -30,6 +30,15 @@ var<workgroup> scores: array<f32, ROWS * (TILE + 1u)>;
 var<workgroup> factors: array<f32, ROWS>;
 var<workgroup> row_sums: array<f32, WG>;
 
+//@ rows
+// Where the row of a position begins in the cache, in words.
+fn key_row(head: u32, position: u32) -> u32 {
+  return p.key_at + head * p.key_head + position % p.capacity * p.key_row;
+}
+fn value_row(head: u32, position: u32) -> u32 {
+  return p.value_at + head * p.value_head + position % p.capacity * p.value_row;
+}
+//@ end
 fn begin_of(position: u32) -> u32 {
   if (p.window == 0u) {
     return 0u;
@@ -71,8 +80,6 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   let last_row = min(row0 + ROWS, rows) - 1u;
   let begin = max(begin_of(p.first + row0 / p.group), part * p.split);
   let until = min(end_of(p.first + last_row / p.group), (part + 1u) * p.split);
-  let key_head = p.key_at + kv_head * p.key_head;
-  let value_head = p.value_at + kv_head * p.value_head;
 
   // The row and the invocation's place in it, in the softmax step.
   let my_row = lane / LANES;
@@ -84,7 +91,9 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   var values: array<vec4f, OWN * TIMES>;
   var dots: array<f32, ROWS / 2u>;
 
+  //@ tiles
   for (var tile = begin / TILE * TILE; tile < until; tile += TILE) {
+  //@ end
     for (var i = 0u; i < ROWS / 2u; i++) {
       dots[i] = 0.0;  // a declaration here does not reset it in every implementation
     }
@@ -92,7 +101,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       workgroupBarrier();
       for (var i = lane; i < TILE * 8u; i += WG) {
         let c = d0 + i % 8u * 4u;
-        let row = key_head + (tile + i / 8u) % p.capacity * p.key_row;
+        let row = key_row(kv_head, tile + i / 8u);
         var k = vec4f();
         if (c < p.dk) {
           k = within(kept(row, c), c, p.dk);
@@ -122,7 +131,8 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       if (p.slope != 0.0) {
         score -= slope_of(kv_head * p.group + (row0 + row) % p.group) * abs(f32(seen) - f32(position));
       }
-      let visible = seen >= max(begin_of(position), begin) && seen < min(end_of(position), until);
+      var visible = seen >= max(begin_of(position), begin) && seen < min(end_of(position), until);
+      //@ visible
       scores[row * (TILE + 1u) + lane % 32u] = select(NONE, score, visible);
     }
     workgroupBarrier();
@@ -150,7 +160,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       }
     }
     for (var seen = max(tile, begin); seen < min(tile + TILE, until); seen++) {
-      let row = value_head + seen % p.capacity * p.value_row;
+      let row = value_row(kv_head, seen);
       for (var j = 0u; j < TIMES; j++) {
         let c = (my_quad + QUADS * j) * 4u;
         if (c < p.dv) {
@@ -189,6 +199,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
     }
   }
   workgroupBarrier();
+  //@ out
   for (var i = 0u; i < OWN; i++) {
     let of_tile = my_group + ROW_GROUPS * i;
     let row = row0 + of_tile;
@@ -208,4 +219,5 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       }
     }
   }
+  //@ end
 }

@@ -10,8 +10,8 @@ fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
   if (id.x >= p.heads + p.kv_heads) {
     let head = id.x - p.heads - p.kv_heads;
     for (var i = at.lane; i < p.value_runs; i += WG) {
-      keep(p.value_at + head * p.value_head + place * p.value_row, i * KEPT,
-           row + p.values + head * p.dv, p.dv, false, table);
+      keep(p.value_at + head * p.value_head + place * p.value_row, i * 2u,
+           row + p.values + head * p.dv, false, table);
     }
     return;
   }
@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
   weights = select(-1, gain + i32(head * p.gain_step), gain >= 0);
   if (key) {
     for (var i = at.lane; i < p.key_runs; i += WG) {
-      keep(p.key_at + head * p.key_head + place * p.key_row, i * KEPT, x, p.dk, true, table);
+      keep(p.key_at + head * p.key_head + place * p.key_row, i * 2u, x, true, table);
     }
     return;
   }

@@ -1,6 +1,7 @@
 // Whole models whose KV cache is on the GPU in each of its types, in Node on a software adapter,
 // compared with the CPU and the same type: logits of a prompt, the choice behind each of the CPU's
-// tokens, and a sequence that comes back after another one, whose rows are uploaded again.
+// tokens, and a sequence that comes back after another one, whose rows are uploaded again. q4_0 quantizes
+// groups of 64 positions, so prompts there have two and more.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +16,11 @@ if (!noSwiftShader) useSwiftShader();
 /** Normalized error of the logits, and the gap above which choices must be equal. */
 const kNmse = 1e-3;
 const kMinGap = 1e-3;
+/** With q4_0 the CPU also rounds queries. */
+const kMinGapQ4 = 0.1;
 const kTokens = 12;
+/** Positions behind which a prompt of q4_0 ends, in a batch that begins and one that goes on there. */
+const kGroups = 2.5 * 64;
 
 const all = ['arch', 'families'].flatMap((kind) => {
   const folder = join(root, 'tests', 'data', kind);
@@ -26,18 +31,23 @@ const named = (name) => all.find((model) => model.name === name);
 /** Plain; a window; norms of heads, without and with windows; biases. */
 const cases = [
   ['llama-gqa', 'q8_0', false],
+  ['llama-gqa', 'q4_0', false],
   ['llama-gqa', 'f16', longOnly],
   ['mistral-window', 'q8_0', longOnly],
   ['gemma3-scaled', 'q8_0', longOnly],
   ['qwen3', 'q8_0', longOnly],
   ['starcoder2', 'q8_0', longOnly],
+  ['mistral-window', 'q4_0', longOnly],
+  ['gemma3-scaled', 'q4_0', longOnly],
+  ['qwen3', 'q4_0', longOnly],
+  ['starcoder2', 'q4_0', longOnly],
 ];
 
 const load = ({ folder, file }, device, kvType) =>
   Engine.load(join(folder, file), {
     device,
     kvType,
-    contextLength: 128,
+    contextLength: 256,
     threads: 1,
     cache: 'none',
     ...(device === 'wasm' && { kernels: 'wasm128' }),
@@ -62,18 +72,33 @@ async function generate(session, prompt) {
   return tokens;
 }
 
-/** Tokens of two sequences in turns: the GPU has the rows of one, and gets the other's again. */
-async function inTurns(engine) {
+/** `n` tokens: those of a prompt, again and again. */
+const repeated = (prompt, n) => Array.from({ length: n }, (_, i) => prompt[i % prompt.length]);
+
+/** Dispatches of a decode step; log-probabilities take one at a time. None ends a group of q4_0. */
+async function dispatchesOf(engine) {
+  let before;
+  const options = { maxTokens: 5, temperature: 0, ignoreEos: true, logprobs: 1 };
+  for await (const piece of engine.generate([1, 2, 3], options))
+    if (piece) before ??= engine.stats().engine;
+  const after = engine.stats().engine;
+  return (after.dispatches - before.dispatches) / (after.gpuPasses - before.gpuPasses);
+}
+
+/** Sequences and their prompts, in turns; the second goes beyond a group of q4_0. */
+const kTurns = [
+  [0, 'mill river'],
+  [1, 'a stone bridge over the mill river '.repeat(4)],
+  [0, 'the'],
+  [1, 'wind'],
+];
+
+/** Tokens of `turns`. If sequences alternate, the GPU has the rows of one, and gets the other's again. */
+async function inTurns(engine, turns) {
   const sessions = [engine.session(), engine.session()];
   const out = [];
-  for (const [i, prompt] of [
-    [0, 'mill river'],
-    [1, 'a stone bridge over'],
-    [0, 'the'],
-    [1, 'wind'],
-  ])
-    out.push(await generate(sessions[i], prompt));
-  return out;
+  for (const [i, prompt] of turns) out.push([i, await generate(sessions[i], prompt)]);
+  return out.sort(([a], [b]) => a - b);
 }
 
 describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
@@ -84,7 +109,7 @@ describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
   for (const [name, kvType, skip] of cases)
     test(`${name}, ${kvType}`, { skip, timeout: 300_000 }, async (t) => {
       const model = named(name);
-      const { prompt } = model;
+      const prompt = kvType === 'q4_0' ? repeated(model.prompt, kGroups) : model.prompt;
       const cpu = await load(model, 'wasm', kvType);
       const gpu = await load(model, 'webgpu', kvType);
       engines.push(cpu, gpu);
@@ -99,17 +124,24 @@ describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
       for (let i = 0; i < kTokens; i++) {
         const before = [...prompt, ...tokens.slice(0, i)];
         const { token, gap } = await choice(cpu, before);
-        if (gap > kMinGap)
+        if (gap > (kvType === 'q4_0' ? kMinGapQ4 : kMinGap))
           assert.equal((await choice(gpu, before)).token, token, `token ${i}, gap ${gap}`);
       }
-      assert.deepEqual(await inTurns(gpu), await inTurns(cpu));
+      const one = kTurns.toSorted(([a], [b]) => a - b);
+      assert.deepEqual(
+        await inTurns(gpu, kTurns),
+        await (kvType === 'q4_0' ? inTurns(gpu, one) : inTurns(cpu, kTurns)),
+      );
+      // Six of each layer, and the output head.
+      if (name === 'llama-gqa')
+        assert.equal(await dispatchesOf(gpu), 6 * gpu.stats().gpuLayers + 1);
       assert.ok(gpu.stats().engine.gpuPasses > kTokens);
     });
 
   test('an error names other types', async () => {
     await assert.rejects(load(named('llama-gqa'), 'webgpu', 'q2'), {
       code: 'NOT_SUPPORTED',
-      message: /KV cache eviction, or a type other than f16 and q8_0/,
+      message: /KV cache eviction, q2 or two types/,
     });
   });
 });

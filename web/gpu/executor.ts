@@ -8,13 +8,13 @@ import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
-import { GpuKvCache, cacheBytes } from './kv-cache.js';
+import type { KvCopy } from './kv-cache.js';
 import { WeightUpload, type ReadWeights } from './weight-upload.js';
 import { Kernels, kSplit, type Memory } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
-import { loadTypes } from './load-types.js';
+import { loadCache, loadTypes } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
@@ -65,7 +65,7 @@ export class GpuExecutor {
   readonly #plan: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
-  readonly #cache: GpuKvCache;
+  readonly #cache: KvCopy;
   readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
@@ -89,6 +89,7 @@ export class GpuExecutor {
     plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
+    CacheCopy: Awaited<ReturnType<typeof loadCache>>,
   ) {
     this.#open = open;
     this.#device = open.device;
@@ -111,7 +112,7 @@ export class GpuExecutor {
     this.#slot = plan.streamSlotBytes
       ? buffers.make(align(plan.streamSlotBytes, 16), storage)
       : null;
-    this.#cache = new GpuKvCache(program, memory, buffers);
+    this.#cache = new CacheCopy(program, memory, buffers);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#pinned = plan.units.map(({ pinned, bytes }) =>
       pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
@@ -165,10 +166,8 @@ export class GpuExecutor {
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
-    await loadTypes(
-      host.program.mats.map(({ type }) => type),
-      quantized(host.program),
-    );
+    await loadTypes(host.program.mats.map(({ type }) => type));
+    const CacheCopy = await loadCache(quantized(host.program));
     const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with
@@ -190,7 +189,15 @@ export class GpuExecutor {
       const plan = planWeights(program, bytes - fixed, limits, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
-      const executor = new GpuExecutor(open, { ...host, program }, kernels, plan, layout, buffers);
+      const executor = new GpuExecutor(
+        open,
+        { ...host, program },
+        kernels,
+        plan,
+        layout,
+        buffers,
+        CacheCopy,
+      );
       if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();
       bytes = fixed + Math.floor(plan.bytes / 2);
@@ -427,8 +434,7 @@ export class GpuExecutor {
     const result = 4 * floats;
     if (result)
       recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
-    this.#cache.download(recording.encoder, this.#readback, result, first, n);
-    const rows = result + n * cacheBytes(program).position;
+    const rows = this.#cache.download(recording.encoder, this.#readback, result, first, n);
     const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
     return { result, rows, size: align(size, 8) };
   }

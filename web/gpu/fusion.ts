@@ -50,8 +50,8 @@ const kDone = new Set([
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
-  if (caches.some(({ heads, type }) => heads > 0 && type > KvType.Q8))
-    return 'KV cache eviction, or a type other than f16 and q8_0';
+  if (caches.some(({ heads, type }) => heads > 0 && type > KvType.Q4))
+    return 'KV cache eviction, q2 or two types';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
@@ -126,17 +126,11 @@ function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
 export const quantized = ({ caches }: Pick<Program, 'caches'>): boolean =>
   caches.some(({ heads, type }) => heads > 0 && type !== KvType.F16);
 
-/** Dispatches of a step at most: an attention over a quantized cache has four more. */
-export const dispatchesOf = (program: Program): number =>
-  program.ops.length * (quantized(program) ? 2 : 1);
-
 export function stepsOf(program: Program): Step[] {
   const { ops, mats, pool } = program;
   const steps: Step[] = [];
-  // A quantized cache stores keys that are transformed between RoPE and the store.
-  const plain = !quantized(program);
   for (let i = 1; i < pool; i++) {
-    const heads = plain ? headNorms(ops, i) : undefined;
+    const heads = headNorms(ops, i);
     if (heads) i += 2;
     const op = ops[i]!;
     const next = ops[i + 1]!;
@@ -172,7 +166,6 @@ export function stepsOf(program: Program): Step[] {
     if (step.op.kind === OpKind.Matmul && activated(ops, step.index, mats)) step.act = ops[++i]!;
     if (
       op.kind === OpKind.Rope &&
-      plain &&
       next?.kind === OpKind.Attention &&
       op.att.owned &&
       next.in === op.in

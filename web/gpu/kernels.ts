@@ -15,7 +15,6 @@ import type {
   Combine,
   Convolve,
   Groups,
-  Hadamard,
   Matmul,
   Norm,
   Place,
@@ -132,9 +131,6 @@ export class Recorder extends Dispatcher {
   }
   store(op: Store): void {
     attention.store(this, op);
-  }
-  hadamard(op: Hadamard): void {
-    attention.hadamard(this, op);
   }
   attention(op: Attention): void {
     attention.attention(this, op);

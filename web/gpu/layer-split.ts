@@ -11,7 +11,7 @@ import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js'
 import { layOut, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
 import { kQueueFloats } from './queue-plan.js';
-import { dispatchesOf, missing } from './fusion.js';
+import { missing } from './fusion.js';
 
 /** GPU memory of a program without its weights, in bytes. */
 export interface Room {
@@ -28,16 +28,16 @@ export interface Room {
 /** `dots`: int8 activations are possible. */
 export function roomOf(program: Program, dots: boolean): Room {
   const layout = layOut(program, program.nBatch);
-  const cache = cacheBytes(program);
   const acts = dots ? layout.actBytes : 0;
   const { nBatch, logitsRows, widths, cut } = program;
+  const cache = cacheBytes(program, nBatch);
   // Results of the largest pass.
   const rows = cut
     ? nBatch * widths[Buf.X]!
     : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
-  const readback = align(4 * rows + nBatch * cache.position + stateBytes(layout.states), 16);
+  const readback = align(4 * rows + cache.changed + stateBytes(layout.states), 16);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
-  const numbers = align(2 * dispatchesOf(program) * 256, 1 << 17);
+  const numbers = align(2 * program.ops.length * 256, 1 << 17);
   return {
     layout,
     cache,

@@ -169,6 +169,7 @@ export interface Mat {
 export const enum KvType {
   F16,
   Q8,
+  Q4,
 }
 
 /**

@@ -298,18 +298,6 @@ export class Writer {
     to.add({ in: { at, ld }, out, tokens: rows.tokens, n: nEmbd });
   }
 
-  /** Transforms queries, keys and values for a quantized cache. Scores stay as they are. */
-  #transform(to: Recorder, op: Op, rows: Rows): void {
-    const { heads, kvHeads, dk, dv, owned } = op.att;
-    const { tokens } = rows;
-    const stored = owned ? kvHeads : 0;
-    const equal = dk === dv ? stored : 0;
-    const x = this.place(op.in, 0, rows);
-    to.hadamard({ x, heads: heads + stored + equal, n: dk, tokens });
-    const values = this.place(op.in, (heads + kvHeads) * dk, rows);
-    to.hadamard({ x: values, heads: stored - equal, n: dv, tokens });
-  }
-
   /** Records an operation without weights. */
   simple(to: Recorder, { op, heads: normed, residual, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
@@ -362,9 +350,9 @@ export class Writer {
       }
       case OpKind.Attention: {
         const qkv = this.place(op.in, 0, rows);
-        const quantized = cache!.type !== 'f16';
-        if (quantized) this.#transform(to, op, rows);
-        if (owned && !stores) to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first });
+        // A quantized cache also has transformed queries.
+        if (!stores && (owned || cache!.type !== 'f16'))
+          to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first, owned });
         to.attention({
           ...shape,
           qkv,
@@ -383,7 +371,6 @@ export class Writer {
           sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,
         });
-        if (quantized) to.hadamard({ x: this.place(op.out, 0, rows), heads, n: dv, tokens });
         return;
       }
       case OpKind.Moe:

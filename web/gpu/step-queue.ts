@@ -4,7 +4,6 @@
 // Requires the whole model on the GPU, with the rows of its embedding.
 
 import { Kernels, type Recorder, type Sampling } from './kernels.js';
-import { dispatchesOf } from './fusion.js';
 import { Buf, Word, type Program } from './program.js';
 import type { GpuPlan } from './plan.js';
 import {
@@ -21,7 +20,7 @@ import type { Rows, Writer } from './record.js';
 /** Steps after which what is recorded is submitted, so that the GPU does not wait for the rest. */
 const kSubmits = new Set([0, 4, 20, 36, 52]);
 /** Bytes of the parameters of the most steps that are submitted together. */
-export const queueBytes = (program: Program): number => 16 * (dispatchesOf(program) + 8) * 256;
+export const queueBytes = ({ ops }: Program): number => 16 * (ops.length + 8) * 256;
 /** How long a queue may take: its tokens come together, and a cancel leaves the rest in vain. */
 const kQueueMs = 100;
 const kMinSteps = 4;

@@ -128,6 +128,7 @@ export async function bundlePage(esbuild, common) {
     entryPoints: [
       { in: 'web/gpu/gpu.ts', out: 'gpu' },
       { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
+      { in: 'web/gpu/quantized-cache.ts', out: 'gpu-kv' },
       { in: 'web/gpu/cpu-benchmark.ts', out: 'gpu-auto' },
     ],
     minify: true,

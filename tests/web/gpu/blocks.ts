@@ -1,5 +1,7 @@
 // Random rows of every quantization type, and their values computed from the definitions in
 // kernels/blocks.h.
+import { useQuantizedKv } from '../../../web/gpu/kernels/attention.js';
+import * as quantizedKv from '../../../web/gpu/kernels/quantized-kv.js';
 import * as rareTypes from '../../../web/gpu/kernels/rare-types.js';
 import { typeOf, useRareTypes } from '../../../web/gpu/kernels/types.js';
 import type { Random } from './harness.js';
@@ -46,6 +48,7 @@ const digit = (byte: number, n: number) => {
 };
 
 useRareTypes(rareTypes);
+useQuantizedKv(quantizedKv);
 const codebooks = new Map<string, Uint8Array>();
 /** Byte `i` of entry `index`; entries have `size` bytes. */
 function entryByte(type: string, size: number, index: number, i: number): number {

@@ -645,20 +645,26 @@ function attend(h: Harness, s: AttentionShape): void {
       ? x(a) * cosine(t, i) - x(b) * sine(t, i)
       : x(a) * sine(t, i) + x(b) * cosine(t, i);
   };
+  /** A head as the cache has it. */
+  const head = (n: number, value: (d: number) => number): number[] => {
+    const values = Array.from({ length: n }, (_, d) => value(d));
+    return type === 'f16' ? values : transformed(values);
+  };
+  const queries = Array.from({ length: tokens }, (_, t) =>
+    Array.from({ length: heads }, (_, i) => head(dk, (d) => rotated(t, i * dk, d))),
+  );
   // The expected content of the KV cache.
   const stored = new Map<number, number[]>(); // byte of a row: its values
-  for (let head = 0; head < kvHeads; ++head) {
+  for (let i = 0; i < kvHeads; ++i) {
     for (let t = 0; t < tokens; ++t) {
       stored.set(
-        keyAt(head, first + t),
-        Array.from({ length: dk }, (_, d) => rotated(t, (heads + head) * dk, d)),
+        keyAt(i, first + t),
+        head(dk, (d) => rotated(t, (heads + i) * dk, d)),
       );
       if (!inKeys)
         stored.set(
-          valueAt(head, first + t),
-          Array.from({ length: dv }, (_, d) =>
-            h.get(qkv, t, (heads + kvHeads) * dk + head * dv + d),
-          ),
+          valueAt(i, first + t),
+          head(dv, (d) => h.get(qkv, t, (heads + kvHeads) * dk + i * dv + d)),
         );
     }
   }
@@ -740,7 +746,7 @@ function attend(h: Harness, s: AttentionShape): void {
     });
   });
   h.expect(qkv, tokens, heads * dk, (t, i) => ({
-    value: rotated(t, Math.floor(i / dk) * dk, i % dk),
+    value: queries[t]![Math.floor(i / dk)]![i % dk]!,
     size: 1,
   }));
   // A KV value of the batch as the cache stores it, rounded.
@@ -772,7 +778,7 @@ function attend(h: Harness, s: AttentionShape): void {
     const scores = [];
     for (let p = from; p < until; ++p) {
       let score = 0;
-      for (let d = 0; d < dk; ++d) score += rotated(t, head * dk, d) * cached(keyAt(kvHead, p), d);
+      for (let d = 0; d < dk; ++d) score += queries[t]![head]![d]! * cached(keyAt(kvHead, p), d);
       score *= scale;
       if (s.softcap) score = s.softcap * Math.tanh(score / s.softcap);
       scores.push(score - slope * Math.abs(p - position));
@@ -781,9 +787,10 @@ function attend(h: Harness, s: AttentionShape): void {
     const top = Math.max(sink, ...scores);
     const weights = scores.map((x) => Math.exp(x - top));
     const sum = weights.reduce((a, b) => a + b, 0) + Math.exp(sink - top);
-    return Array.from({ length: dv }, (_, c) =>
+    const row = Array.from({ length: dv }, (_, c) =>
       weights.reduce((a, w, j) => a + (w / sum) * cached(valueAt(kvHead, from + j), c), 0),
     );
+    return type === 'f16' ? row : transformed(row);
   };
   const wanted = Array.from({ length: tokens }, (_, t) =>
     Array.from({ length: heads }, (_, head) => wantedRow(t, head)),
@@ -876,21 +883,31 @@ export function attention(h: Harness): void {
   attend(h, { ...whole, tokens: 39, first: 7 });
   attend(h, { ...whole, tokens: 21, first: 30, window: 12, capacity: 40 });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
-  hadamard(h, 3, 80, 2);
+  attend(h, {
+    heads: 4,
+    kvHeads: 2,
+    dk: 32,
+    dv: 48,
+    tokens: 2,
+    first: 300,
+    type: 'q8_0',
+    rot: 20,
+    neox: true,
+    column: 4,
+    normed: true,
+  });
 }
 
-/** The transform of heads, whose size need not be a power of two; twice it is none. */
-function hadamard(h: Harness, heads: number, n: number, tokens: number): void {
-  const x = h.place(tokens, heads * n);
-  const part = (i: number) => 2 ** Math.floor(Math.log2(i ^ n));
+/** The Hadamard transform of a head, whose size need not be a power of two. */
+function transformed(x: number[]): number[] {
   const sign = (i: number) => (i.toString(2).replaceAll('0', '').length % 2 ? -1 : 1);
-  h.call(`Hadamard of ${heads} x ${n}`, (r) => r.hadamard({ x, heads, n, tokens }));
-  h.expect(x, tokens, heads * n, (t, i) => {
-    const size = part(i % n);
-    const first = i - (i % n) + Math.floor((i % n) / size) * size;
+  const part = (i: number) => 2 ** Math.floor(Math.log2(i ^ x.length));
+  return x.map((_, i) => {
+    const size = part(i);
+    const first = Math.floor(i / size) * size;
     let sum = 0;
-    for (let j = 0; j < size; ++j) sum += sign((i - first) & j) * h.get(x, t, first + j);
-    return { value: sum / Math.sqrt(size), size: 1 };
+    for (let j = 0; j < size; ++j) sum += sign((i - first) & j) * x[first + j]!;
+    return sum / Math.sqrt(size);
   });
 }
 
@@ -917,8 +934,6 @@ export function moreAttention(h: Harness): void {
   });
   attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false });
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
-  hadamard(h, 2, 256, 1);
-  hadamard(h, 1, 6, 3);
 }
 
 /** One token through a Llama layer with the type mix of real files: 7 dispatches. */

@@ -1,8 +1,9 @@
-// Attention kernels, RoPE, and writing to the KV cache.
+// Attention kernels, RoPE, and writing to the KV cache. What a quantized cache needs is in gpu-kv.js.
 
-import type { Attention, Cache, Hadamard, Heads, Place, Rope, Store } from './calls.js';
+import type { Attention, Cache, Heads, Place, Rope, Store } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
-import { cacheTexts } from './types.js';
+import type * as QuantizedKv from './quantized-kv.js';
+import type { Values } from './shaders.js';
 import attentionText from '../../../kernels/wgsl/attention.wgsl';
 import cacheText from '../../../kernels/wgsl/cache.wgsl';
 import cacheF16 from '../../../kernels/wgsl/cache_f16.wgsl';
@@ -19,6 +20,12 @@ const kSplitTokens = 4; // maximum for which attention is split over positions
 export const kSplit = 256;
 const kMaxParts = 32;
 
+/** load-types.ts sets it before the first use. */
+export let quantizedKv: typeof QuantizedKv | undefined;
+export function useQuantizedKv(module: typeof QuantizedKv): void {
+  quantizedKv = module;
+}
+
 /** Size of Attention.scratch in floats. */
 export const attentionScratch = (heads: number, dv: number): number =>
   kMaxParts * kSplitTokens * heads * (dv + 2);
@@ -32,14 +39,6 @@ export function store(to: Dispatcher, op: Store): void {
   rotate(to, op, 0, 0, op, { neox: false, column: 0, table: 0 });
 }
 
-export function hadamard(to: Dispatcher, { x, heads, n, tokens }: Hadamard): void {
-  to.run(
-    { name: 'Hadamard', texts: [cacheTexts().hadamard], constants: { N: n } },
-    { x: x.at, x_ld: x.ld },
-    [heads, tokens],
-  );
-}
-
 function rotate(
   to: Dispatcher,
   op: Heads & { qkv: Place; tokens: number },
@@ -49,20 +48,20 @@ function rotate(
   by: Pick<Rope, 'neox' | 'column' | 'table' | 'norm'>,
 ): void {
   const cache = store?.cache;
-  const kept = cache?.type === 'q8_0' ? 32 : 2;
+  const { range, places } = reach(to, cache);
+  if (store && store.cache.type !== 'f16')
+    return quantizedKv!.store(to, op, rot, store, by, range, places);
   const keys = op.heads * op.dk,
     values = keys + op.kvHeads * op.dk;
-  const keyRuns = store ? Math.ceil(op.dk / kept) : 0,
-    valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / kept) : 0;
-  const { range, places } = reach(to, cache);
-  const storing =
-    cacheText.replace('HOLD', 'read_write') + (kept === 2 ? keepF16 : cacheTexts().store);
+  const keyRuns = store ? Math.ceil(op.dk / 2) : 0,
+    valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / 2) : 0;
+  const storing = cacheText.replace('HOLD', 'read_write') + keepF16;
   const { norm } = by;
   const items = pairs + op.kvHeads * (keyRuns + valueRuns);
-  const normed = { name: `norm, rotate and store ${cache?.type}`, sums: true };
+  const normed = { name: 'norm, rotate and store', sums: true };
   to.run(
     {
-      name: cache ? `rotate and store ${cache.type}` : 'rotate',
+      name: cache ? 'rotate and store' : 'rotate',
       ...(norm && normed),
       texts: [
         ...(cache ? [storing] : []),
@@ -101,7 +100,10 @@ function rotate(
 }
 
 /** The binding of a cache, and the offsets and strides in it, in words. */
-function reach(to: Dispatcher, cache: Cache | undefined) {
+function reach(
+  to: Dispatcher,
+  cache: Cache | undefined,
+): { range: GPUBufferBinding[]; places: Values } {
   if (!cache)
     return {
       range: [],
@@ -131,6 +133,7 @@ function reach(to: Dispatcher, cache: Cache | undefined) {
       value_at: (cache.values - offset) / 4,
       value_head: cache.valueHead / 4,
       value_row: cache.valueRow / 4,
+      ...cache.recent,
     },
   };
 }
@@ -158,7 +161,8 @@ export function attention(to: Dispatcher, op: Attention): void {
   const side = Math.max(power(Math.ceil(quads / times)), 64 / tileRows);
   const even = 2 ** Math.floor(Math.log2(op.heads));
   const { range, places } = reach(to, op.cache);
-  const native = op.cache.type === 'f16' && to.features.f16;
+  const plain = op.cache.type === 'f16';
+  const native = plain && to.features.f16;
   to.run(
     {
       name: `attention ${op.cache.type}`,
@@ -166,12 +170,18 @@ export function attention(to: Dispatcher, op: Attention): void {
         ? [cacheF16Native, attentionText]
         : [
             cacheText.replace('HOLD', 'read'),
-            op.cache.type === 'f16' ? cacheF16 : cacheTexts().read,
-            attentionText,
+            ...(plain
+              ? [cacheF16, attentionText]
+              : quantizedKv!.attention(op.cache.type, attentionText)),
           ],
-      words: { HELD: native ? 'f16' : 'f32' },
+      words: { HELD: native ? 'f16' : 'f32', DV: `${op.dv}u` },
       f16: native,
-      constants: { ROWS: tileRows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: apart },
+      constants: {
+        ROWS: tileRows,
+        QUADS: side,
+        TIMES: Math.ceil(quads / side),
+        SPLIT: apart,
+      },
       bound: 1,
     },
     {

@@ -108,12 +108,14 @@ export interface Norm {
 
 /**
  * KV cache of one layer in one buffer. Offsets and strides are bytes, multiples of 4. Position p is
- * at place p % capacity. f16: a row is dk or dv halves. q8_0: a row is blocks of 32 values in 36
- * bytes: an f32 scale with the bits of a bfloat16, then codes.
+ * at place p % capacity. f16: a row is dk or dv halves. q8_0 and q4_0: a row is blocks of 32 values in
+ * 36 or 20 bytes: an f32 scale with the bits of a bfloat16, then codes. q4_0: the latest positions also
+ * have a row of halves, keys of all heads before values, from word `recent_at` of the buffer on; p is
+ * at p % recent_capacity. Keys of such a cache begin with the buffer.
  */
 export interface Cache {
   buffer: GPUBuffer;
-  type: 'f16' | 'q8_0';
+  type: 'f16' | 'q8_0' | 'q4_0';
   capacity: number;
   keys: number;
   keyHead: number;
@@ -121,6 +123,7 @@ export interface Cache {
   values: number;
   valueHead: number;
   valueRow: number; // values that are part of the keys: the same as for keys
+  recent?: { recent_at: number; recent_capacity: number };
 }
 
 export interface Heads {
@@ -145,20 +148,16 @@ export interface Rope extends Heads {
   norm?: { queries?: number; keys?: number; perHead: boolean; eps: number };
 }
 
-/** Writes keys and values to the cache without rotation. */
+/**
+ * Writes keys and values to the cache without rotation. If it is quantized, transforms queries, and
+ * writes only if `owned`.
+ */
 export interface Store extends Heads {
   qkv: Place;
   tokens: number;
   cache: Cache;
   first: number;
-}
-
-/** Transforms `heads` heads of n values from x on, in place. Twice is none. */
-export interface Hadamard {
-  x: Place;
-  heads: number;
-  n: number;
-  tokens: number;
+  owned?: boolean;
 }
 
 export interface Attention extends Heads {

@@ -50,6 +50,10 @@ export class Dispatcher {
     this.#memory = memory;
   }
 
+  /** Whether nothing is recorded. */
+  get dry(): boolean {
+    return !this.#pass;
+  }
   get dispatches(): number {
     return this.#dispatches;
   }

@@ -1,9 +1,5 @@
-// Entry of gpu-types.js: decoders of quantization types that few files have, the codebooks of the IQ
-// types, and the kernels of a quantized KV cache. A set of bits holds the numbers whose digits are an
-// entry (kernels/codebooks.cpp).
-import cacheQ8 from '../../../kernels/wgsl/cache_q8_0.wgsl';
-import hadamard from '../../../kernels/wgsl/hadamard.wgsl';
-import storeQ8 from '../../../kernels/wgsl/kv_store_q8_0.wgsl';
+// Entry of gpu-types.js: decoders of quantization types that few files have, and the codebooks of the
+// IQ types. A set of bits holds the numbers whose digits are an entry (kernels/codebooks.cpp).
 import sets from '../../../kernels/codebooks.cpp';
 import iq1m from '../../../kernels/wgsl/blocks/iq1_m.wgsl';
 import iq1s from '../../../kernels/wgsl/blocks/iq1_s.wgsl';
@@ -40,9 +36,6 @@ const digits: Record<string, Digits> = {
   IQ3_XXS: { set: 'kIq3Xxs', values: [4, 12, 20, 28, 36, 44, 52, 62], count: 4 },
   IQ3_S: { set: 'kIq3S', values: [1, 3, 5, 7, 9, 11, 13, 15], count: 4 },
 };
-
-/** A KV cache in q8_0, in WGSL: how it is read and stored, and the transform of heads. */
-export const cacheTexts = { read: cacheQ8, store: storeQ8, hadamard };
 
 /** By type, in WGSL. */
 export const decoders: Record<string, string> = {

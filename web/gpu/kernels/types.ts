@@ -83,8 +83,6 @@ export function decoderOf({ name, coded: isCoded }: WeightType): string {
   if (decode === undefined) throw new Error(`the decoder of ${name} is not loaded`);
   return isCoded ? decode + coded : decode;
 }
-/** WGSL of a quantized KV cache; load-types.ts has loaded it. */
-export const cacheTexts = (): RareTypes['cacheTexts'] => rareTypes!.cacheTexts;
 /** The entries of a type's codebook; undefined: the type has none. */
 export const codebookOf = ({ name }: WeightType): Codebook | undefined =>
   rareTypes?.codebookOf(name);
