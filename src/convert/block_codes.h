@@ -1,5 +1,5 @@
-// Replaces the codes of a block whose scales stay. Types that code several values together have no
-// code for a single value.
+// Replaces the codes of a block whose scales stay: a code for each value, or an entry of a codebook
+// for several.
 #pragma once
 
 #include <type_traits>
@@ -55,6 +55,66 @@ template <>
 constexpr int kCodes<kernels::BlockQSF4> = 16;
 template <>
 constexpr int kCodes<kernels::BlockQSFT> = 3;
+
+// Codebooks of sizes with separate signs.
+struct EntryForm {
+  bool is = false;
+  Codebook codebook = {};
+  bool even = false;  // the number of negative values in an octet is even
+};
+template <class Block>
+constexpr EntryForm kEntryForm = {};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ2_XXS> = {true, Codebook::kIq2Xxs, true};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ2_XS> = {true, Codebook::kIq2Xs, true};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ2_S> = {true, Codebook::kIq2S, false};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ3_XXS> = {true, Codebook::kIq3Xxs, true};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ3_S> = {true, Codebook::kIq3S, false};
+
+// The best entries of a codebook for scales that are known. `w` are the weights of SIZE values.
+class EntrySearch {
+ public:
+  EntrySearch(const CodebookTable& table, const float* w) : table_(table) {
+    for (int i = 0; i < table.size; ++i) w_[i] = w[i];
+    for (int v = 0; v < vectors(); ++v) {
+      F16 q{};
+      for (int i = 0; i < table.size; ++i) q += w[i] * values(v, i) * values(v, i);
+      squares_[v] = q;
+    }
+  }
+  // The entry e with the least sum of w (x - c e)^2.
+  [[nodiscard]] int best(const float* x, float c) const {
+    F16 most = all<F16>(-3e38f), found{};
+    for (int v = 0; v < vectors(); ++v) {
+      F16 p{};
+      for (int i = 0; i < table_.size; ++i) p += (w_[i] * x[i]) * values(v, i);
+      const F16 gain = 2 * c * p - c * c * squares_[v];
+      const auto better = gain > most;
+      most = better ? gain : most;
+      found = better ? all<F16>(static_cast<float>(v)) : found;
+    }
+    int lane = 0;
+    for (int l = 1; l < 16; ++l) lane = most[l] > most[lane] ? l : lane;
+    return static_cast<int>(found[lane]) * 16 + lane;
+  }
+
+ private:
+  [[nodiscard]] int vectors() const { return table_.entries / 16; }
+  [[nodiscard]] F16 values(int vector, int i) const {
+    F16 out;
+    std::memcpy(&out, &table_.values[static_cast<size_t>((vector * table_.size + i) * 16)],
+                sizeof out);
+    return out;
+  }
+
+  const CodebookTable& table_;
+  float w_[8] = {};
+  F16 squares_[1024 / 16];
+};
 
 // Writes the codes q of a block, in the order of its values.
 template <class Block>

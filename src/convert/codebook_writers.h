@@ -118,36 +118,82 @@ void fit_sizes(const Input& in, Codebook codebook, float low, float peak, float 
 inline void put_word(uint32_t word, uint8_t* out) {
   std::memcpy(out, &word, sizeof word);
 }
-// Seven signs of each of four octets, and a scale above them.
-inline uint32_t signs_and_scale(const uint8_t* signs, int scale) {
-  uint32_t word = static_cast<uint32_t>(scale) << 28;
+// A word has seven signs of each of four octets and a scale above them. Sets the scale.
+inline void put_scale(int scale, uint8_t* out) {
+  put_word(static_cast<uint32_t>(scale) << 28, out);
+}
+// Sets the signs, and keeps the scale.
+inline void put_signs(const uint8_t* signs, uint8_t* out) {
+  uint32_t word;
+  std::memcpy(&word, out, sizeof word);
+  word &= 0xf0000000u;
   for (int l = 0; l < 4; ++l) word |= static_cast<uint32_t>(signs[l] & 127) << 7 * l;
-  return word;
+  put_word(word, out);
 }
 // Nibbles, the lower half of a byte first.
 inline void pack_scales(const BlockScales& scales, int n, uint8_t* out) {
   for (int j = 0; j < n; j += 2) out[j / 2] = byte(scales.scale[j] | scales.scale[j + 1] << 4);
 }
 
+// pack_entries replaces the entries and the signs of a block whose scales stay.
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ2_XXS* b) {
+  for (int j = 0; j < 8; ++j) {
+    for (int l = 0; l < 4; ++l) b->qs[8 * j + l] = byte(entries[4 * j + l]);
+    put_signs(signs + 4 * j, b->qs + 8 * j + 4);
+  }
+}
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ2_XS* b) {
+  for (int o = 0; o < 32; ++o) {
+    const int both = entries[o] | (signs[o] & 127) << 9;
+    b->qs[2 * o] = byte(both & 255);
+    b->qs[2 * o + 1] = byte(both >> 8);
+  }
+}
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ2_S* b) {
+  std::memset(b->qh, 0, sizeof b->qh);
+  for (int o = 0; o < 32; ++o) {
+    b->qs[o] = byte(entries[o] & 255);
+    b->signs[o] = signs[o];
+    b->qh[o / 4] = byte(b->qh[o / 4] | entries[o] >> 8 << 2 * (o % 4));
+  }
+}
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ3_XXS* b) {
+  for (int q = 0; q < 64; ++q) b->qs[q] = byte(entries[q]);
+  for (int j = 0; j < 8; ++j) put_signs(signs + 4 * j, b->signs + 4 * j);
+}
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ3_S* b) {
+  std::memset(b->qh, 0, sizeof b->qh);
+  for (int q = 0; q < 64; ++q) {
+    b->qs[q] = byte(entries[q] & 255);
+    b->qh[q / 8] = byte(b->qh[q / 8] | entries[q] >> 8 << q % 8);
+  }
+  std::memcpy(b->signs, signs, sizeof b->signs);
+}
+template <int SUB, int SIZE, class Block>
+void pack_fit(const CodebookFit<SUB, SIZE>& fit, Block* b) {
+  uint16_t entries[kSuper / SIZE];
+  for (int i = 0; i < kSuper / SIZE; ++i) entries[i] = static_cast<uint16_t>(fit.entry(i));
+  pack_entries(entries, fit.signs, b);
+}
+
 inline void write(const Input& in, kernels::BlockIQ2_XXS* b) {
   CodebookFit<32, 8> fit;
   fit_sizes(in, Codebook::kIq2Xxs, 8, 43, 0.125f, true, &fit);
   b->d = fit.d();
-  for (int j = 0; j < 8; ++j) {
-    for (int l = 0; l < 4; ++l) b->qs[8 * j + l] = byte(fit.entry(4 * j + l));
-    put_word(signs_and_scale(fit.signs + 4 * j, fit.scales.scale[j]), b->qs + 8 * j + 4);
-  }
+  for (int j = 0; j < 8; ++j) put_scale(fit.scales.scale[j], b->qs + 8 * j + 4);
+  pack_fit(fit, b);
 }
 
 inline void write(const Input& in, kernels::BlockIQ2_XS* b) {
   CodebookFit<16, 8> fit;
   fit_sizes(in, Codebook::kIq2Xs, 8, 43, 0.125f, true, &fit);
   b->d = fit.d();
-  for (int o = 0; o < 32; ++o) {
-    const int both = fit.entry(o) | (fit.signs[o] & 127) << 9;
-    b->qs[2 * o] = byte(both & 255);
-    b->qs[2 * o + 1] = byte(both >> 8);
-  }
+  pack_fit(fit, b);
   pack_scales(fit.scales, 16, b->scales);
 }
 
@@ -155,11 +201,7 @@ inline void write(const Input& in, kernels::BlockIQ2_S* b) {
   CodebookFit<16, 8> fit;
   fit_sizes(in, Codebook::kIq2S, 8, 43, 0.125f, false, &fit);
   b->d = fit.d();
-  for (int o = 0; o < 32; ++o) {
-    b->qs[o] = byte(fit.entry(o) & 255);
-    b->signs[o] = fit.signs[o];
-    b->qh[o / 4] = byte(b->qh[o / 4] | fit.entry(o) >> 8 << 2 * (o % 4));
-  }
+  pack_fit(fit, b);
   pack_scales(fit.scales, 16, b->scales);
 }
 
@@ -167,21 +209,15 @@ inline void write(const Input& in, kernels::BlockIQ3_XXS* b) {
   CodebookFit<32, 4> fit;
   fit_sizes(in, Codebook::kIq3Xxs, 4, 62, 0.25f, true, &fit);
   b->d = fit.d();
-  for (int q = 0; q < 64; ++q) b->qs[q] = byte(fit.entry(q));
-  for (int j = 0; j < 8; ++j) {
-    put_word(signs_and_scale(fit.signs + 4 * j, fit.scales.scale[j]), b->signs + 4 * j);
-  }
+  for (int j = 0; j < 8; ++j) put_scale(fit.scales.scale[j], b->signs + 4 * j);
+  pack_fit(fit, b);
 }
 
 inline void write(const Input& in, kernels::BlockIQ3_S* b) {
   CodebookFit<32, 4> fit;
   fit_sizes(in, Codebook::kIq3S, 1, 15, 1, false, &fit);
   b->d = fit.d();
-  for (int q = 0; q < 64; ++q) {
-    b->qs[q] = byte(fit.entry(q) & 255);
-    b->qh[q / 8] = byte(b->qh[q / 8] | fit.entry(q) >> 8 << q % 8);
-  }
-  std::memcpy(b->signs, fit.signs, sizeof b->signs);
+  pack_fit(fit, b);
   pack_scales(fit.scales, 8, b->scales);
 }
 

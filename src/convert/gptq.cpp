@@ -8,6 +8,7 @@
 namespace sluice::convert {
 namespace {
 
+constexpr uint64_t kOctet = SpanFactors::kOctet;
 constexpr double kDamping = 0.1;
 
 uint64_t strict_triangle(uint64_t n) {
@@ -56,24 +57,50 @@ Upper decompose(std::span<const float> triangle, uint64_t n) {
   return r;
 }
 
+void set_octet(const Upper& r, uint64_t first, SpanFactors* out) {
+  const uint64_t count = std::min(kOctet, r.n - first);
+  double inverse[kOctet][kOctet] = {};  // of R's block, upper triangular
+  for (uint64_t j = 0; j < count; ++j) {
+    inverse[j][j] = 1 / r.row(first + j)[first + j];
+    for (uint64_t i = j; i-- > 0;) {
+      double sum = 0;
+      for (uint64_t k = i + 1; k <= j; ++k) sum += r.row(first + i)[first + k] * inverse[k][j];
+      inverse[i][j] = -sum * inverse[i][i];
+    }
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    const double* const own = r.row(first + i) + first;
+    out->octet_weights[first + i] = static_cast<float>(dot(own + i, own + i, count - i));
+    float* const to = out->octet_feedback.data() + strict_triangle(first + i);
+    for (uint64_t k = 0; k < first; ++k) {
+      double sum = 0;
+      for (uint64_t j = 0; j <= i; ++j) sum += r.row(k)[first + j] * inverse[j][i];
+      to[k] = static_cast<float>(sum);
+    }
+  }
+}
+
 void factorize_span(std::span<const float> triangle, SpanFactors* out) {
   const uint64_t n = out->cols;
   const Upper r = decompose(triangle, n);
   out->feedback.resize(strict_triangle(n));
   out->weights.resize(n);
+  out->octet_feedback.resize(strict_triangle(n));
+  out->octet_weights.resize(n);
   for (uint64_t i = 0; i < n; ++i) {
     const double own = r.row(i)[i];
     out->weights[i] = static_cast<float>(own * own);
     float* const to = out->feedback.data() + strict_triangle(i);
     for (uint64_t k = 0; k < i; ++k) to[k] = static_cast<float>(r.row(k)[i] / own);
   }
+  for (uint64_t first = 0; first < n; first += kOctet) set_octet(r, first, out);
 }
 
 }  // namespace
 
 uint64_t SpanFactors::bytes_for(const Hessian& hessian) {
-  // A triangle of floats and a square of doubles for each span.
-  return hessian.cols() * hessian.span() * (sizeof(float) / 2 + sizeof(double));
+  // Two triangles of floats and a square of doubles for each span.
+  return hessian.cols() * hessian.span() * (sizeof(float) + sizeof(double));
 }
 
 std::vector<SpanFactors> factorize(const Hessian& hessian, ThreadPool* pool) {

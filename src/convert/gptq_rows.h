@@ -1,7 +1,7 @@
 // Quantizes 16 rows of a span with error feedback, one row in each SIMD lane. A block is first
 // quantized as a whole, which finds its scales. Then its codes are chosen one after another, each
 // compensating the errors before it. The targets that they saw give the scales of the next round,
-// and the round with the least cost stays.
+// and the round with the least cost stays. Codebooks do the same by octets and entries.
 #pragma once
 
 #include "convert/block_codes.h"
@@ -20,10 +20,12 @@ struct GptqType {
   Quantize* quantize;
   int codes;  // kCodes
   void (*put)(const uint8_t* codes, uint8_t* block);
+  EntryForm entries;
+  void (*put_entries)(const uint16_t* entries, const uint8_t* signs, uint8_t* block);
 };
 
 class SpanQuantizer {
-  static constexpr int L = GptqRoom::kRows;
+  static constexpr int L = GptqRoom::kRows, kOctet = static_cast<int>(SpanFactors::kOctet);
   using F = Lanes<L>;
 
  public:
@@ -42,9 +44,10 @@ class SpanQuantizer {
     return out;
   }
   static void store(const F& x, float* to) { std::memcpy(to, &x, sizeof x); }
-  // The sum over k from `first` to `last` of e_k M_ki.
-  [[nodiscard]] F feedback(int64_t i, int64_t first, int64_t last) const {
-    const float* const m = factors_.feedback.data() + i * (i - 1) / 2;
+  // The sum over k from `first` to `last` of e_k M_ki, M of a triangle of factors.
+  [[nodiscard]] F feedback(const std::vector<float>& triangle, int64_t i, int64_t first,
+                           int64_t last) const {
+    const float* const m = triangle.data() + i * (i - 1) / 2;
     F sums[4] = {};
     int64_t k = first;
     for (; k + 4 <= last; k += 4) {
@@ -60,8 +63,13 @@ class SpanQuantizer {
     for (int round = 0; round < kGptqRounds; ++round) {
       fit_blocks(at);
       if (round == 0) consider(cost_of_values(at));
-      fill_table();
-      consider(choose_codes(at));
+      if (type_.entries.is) {
+        choose_entries(at);
+        consider(cost_of_values(at));
+      } else {
+        fill_table();
+        consider(choose_codes(at));
+      }
     }
     for (int i = 0; i < type_.n; ++i) {
       store(load(room_.x[i]) - load(room_.best_values[i]), room_.errors[at + i]);
@@ -76,10 +84,13 @@ class SpanQuantizer {
     for (int i = 0; i < type_.n; ++i) {
       F x{};
       for (int l = 0; l < rows_.n; ++l) x[l] = rows_.x[l * rows_.ld + at + i];
-      const F base = x + feedback(at + i, 0, at);
+      const F base = x + feedback(factors_.feedback, at + i, 0, at);
       store(x, room_.x[i]);
       store(base, room_.base[i]);
-      store(base, room_.targets[i]);
+      const F target =
+          type_.entries.is ? x + feedback(factors_.octet_feedback, at + i, 0, at) : base;
+      store(target, room_.octet_base[i]);
+      store(target, room_.targets[i]);
     }
   }
 
@@ -88,10 +99,13 @@ class SpanQuantizer {
     const auto n = static_cast<size_t>(type_.n);
     for (size_t l = 0; l < L; ++l) {
       for (size_t i = 0; i < n; ++i) room_.row_x[l * n + i] = room_.targets[i][l];
-      std::memcpy(room_.row_w + l * n, factors_.weights.data() + at, n * sizeof(float));
+      std::memcpy(room_.row_w + l * n, weights_at(at), n * sizeof(float));
     }
     type_.quantize(room_.row_x, room_.row_w, L * type_.n, room_.blocks);
     decode(room_.values, 1);
+  }
+  [[nodiscard]] const float* weights_at(int64_t at) const {
+    return (type_.entries.is ? factors_.octet_weights : factors_.weights).data() + at;
   }
   // Decodes the blocks; value i of row l goes to values[i * stride][l].
   void decode(float (*values)[L], int stride) {
@@ -106,7 +120,7 @@ class SpanQuantizer {
 
   // What column i of the block should be, after the errors before it.
   [[nodiscard]] F target_of(int64_t at, int i) const {
-    return load(room_.base[i]) + feedback(at + i, at, at + i);
+    return load(room_.base[i]) + feedback(factors_.feedback, at + i, at, at + i);
   }
   // The cost of the block's values. Leaves their errors.
   F cost_of_values(int64_t at) {
@@ -154,6 +168,53 @@ class SpanQuantizer {
     return cost;
   }
 
+  // Chooses the entries of octets in order, and leaves the targets that they saw.
+  void choose_entries(int64_t at) {
+    const CodebookTable& table = codebook_table(type_.entries.codebook);
+    std::memset(room_.entries, 0, sizeof room_.entries);
+    std::memset(room_.signs, 0, sizeof room_.signs);
+    put_entries();
+    decode(room_.table, 1);  // the first entry everywhere, which gives the scales
+    for (int first = 0; first < type_.n; first += kOctet) {
+      for (int i = first; i < first + kOctet; ++i) {
+        const F before = feedback(factors_.octet_feedback, at + i, at, at + first);
+        store(load(room_.octet_base[i]) + before, room_.targets[i]);
+      }
+      choose_octet(at, first, table);
+    }
+    put_entries();
+    decode(room_.values, 1);
+  }
+  void put_entries() {
+    for (int l = 0; l < L; ++l) {
+      type_.put_entries(room_.entries[l], room_.signs[l], block_of(room_.blocks, l));
+    }
+  }
+  // Chooses the entries of the octet from value `first` of the block, and leaves its errors.
+  void choose_octet(int64_t at, int first, const CodebookTable& table) {
+    const float* const w = weights_at(at + first);
+    for (int l = 0; l < L; ++l) {
+      float x[kOctet];
+      for (int i = 0; i < kOctet; ++i) x[i] = room_.targets[first + i][l];
+      room_.signs[l][first / kOctet] =
+          split_signs(x, w, type_.entries.even, room_.row_x + l * kOctet);
+    }
+    for (int part = 0; part < kOctet; part += table.size) {
+      const EntrySearch search(table, w + part);
+      const int from = first + part;
+      for (int l = 0; l < L; ++l) {
+        const float c = room_.table[from][l] / table.value(0, 0);
+        const int entry = search.best(room_.row_x + l * kOctet + part, c);
+        room_.entries[l][from / table.size] = static_cast<uint16_t>(entry);
+        for (int i = 0; i < table.size; ++i) {
+          const float size = c * table.value(entry, i);
+          const bool negative = (room_.signs[l][first / kOctet] >> (part + i) & 1) != 0;
+          room_.errors[at + from + i][l] = room_.x[from + i][l] - (negative ? -size : size);
+        }
+      }
+    }
+  }
+
   // Keeps the blocks of the rows that cost less than before.
   void consider(const F& cost) {
     for (int l = 0; l < L; ++l) {
@@ -171,17 +232,28 @@ class SpanQuantizer {
   F best_{};
 };
 
-template <class Block>
-void put_in_block(const uint8_t* codes, uint8_t* bytes) {
+// Calls change(block) on the block at `bytes`.
+template <class Block, class Change>
+void in_block(uint8_t* bytes, Change&& change) {
   Block block;
   std::memcpy(&block, bytes, sizeof block);
-  put_codes(codes, &block);
+  change(&block);
   std::memcpy(bytes, &block, sizeof block);
 }
 template <class Block, int N>
 void gptq_blocks(const SpanFactors& factors, const GptqRows& rows, GptqRoom* room) {
-  const GptqType type{N, sizeof(Block), quantize_blocks<Block, N>, kCodes<Block>,
-                      put_in_block<Block>};
+  GptqType type{
+      N,      sizeof(Block), quantize_blocks<Block, N>, kCodes<Block>, nullptr, kEntryForm<Block>,
+      nullptr};
+  if constexpr (kEntryForm<Block>.is) {
+    type.put_entries = [](const uint16_t* entries, const uint8_t* signs, uint8_t* bytes) {
+      in_block<Block>(bytes, [&](Block* b) { pack_entries(entries, signs, b); });
+    };
+  } else {
+    type.put = [](const uint8_t* codes, uint8_t* bytes) {
+      in_block<Block>(bytes, [&](Block* b) { put_codes(codes, b); });
+    };
+  }
   SpanQuantizer(type, factors, rows, room).run();
 }
 

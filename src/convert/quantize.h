@@ -52,10 +52,12 @@ struct GptqRows {
 struct GptqRoom {
   static constexpr int kRows = 16, kBlock = 256, kColumns = 1024, kCodes = 64;
   float errors[kColumns][kRows];
-  float x[kBlock][kRows], base[kBlock][kRows], targets[kBlock][kRows];
+  float x[kBlock][kRows], base[kBlock][kRows], octet_base[kBlock][kRows], targets[kBlock][kRows];
   float values[kBlock][kRows], best_values[kBlock][kRows];
   float table[kBlock * kCodes][kRows];
   float row_x[kRows * kBlock], row_w[kRows * kBlock];
+  uint16_t entries[kRows][kBlock / 4];
+  uint8_t signs[kRows][kBlock / 8];
   uint8_t codes[kRows * kBlock], blocks[kRows * kBlock * 2], best_blocks[kRows * kBlock * 2];
 };
 
@@ -64,7 +66,7 @@ using Gptq = void(const SpanFactors& factors, const GptqRows& rows, GptqRoom* ro
 
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
-  Gptq* (*gptq)(kernels::Type type);  // null for types without codes of single values
+  Gptq* (*gptq)(kernels::Type type);  // null for IQ1_S, IQ1_M, Q8_0 and types without blocks
   // Adds the sums over n rows x[t], ld apart, of x[t][row] x[t][j] to sums[j] for j <= row.
   void (*add_products)(const float* x, int64_t ld, int32_t n, int64_t row, float* sums);
   // n must be a multiple of 16 if there are bounds.

@@ -102,7 +102,7 @@ Quantize* quantizer(kernels::Type type) {
 
 template <class Block, int N>
 Gptq* gptq_of() {
-  if constexpr (kCodes<Block> == 0) {
+  if constexpr (kCodes<Block> == 0 && !kEntryForm<Block>.is) {
     return nullptr;
   } else {
     return gptq_blocks<Block, N>;

@@ -23,7 +23,7 @@ using kernels::Type;
 using kernels::reference::block_bytes;
 using kernels::reference::block_values;
 
-// The types with codes of single values.
+// The types with error feedback.
 std::vector<Type> types() {
   std::vector<Type> out;
   for (const Type type : {
@@ -116,9 +116,9 @@ std::vector<float> decoded(Type type, const std::vector<uint8_t>& bytes, size_t 
   return y;
 }
 
-TEST(Gptq, SupportsTypesWithCodesOfSingleValues) {
-  EXPECT_EQ(types().size(), 21u);
-  for (const Type type : {Type::kF16, Type::kQ8_0, Type::kIQ2_S}) {
+TEST(Gptq, SupportsTypesWithCodesAndCodebooks) {
+  EXPECT_EQ(types().size(), 26u);
+  for (const Type type : {Type::kF16, Type::kQ8_0, Type::kIQ1_S}) {
     EXPECT_EQ(best_quantizers().gptq(type), nullptr);
   }
 }
@@ -163,6 +163,31 @@ TEST(Gptq, FactorsMultiplyToTheHessian) {
       for (size_t i = 0; i < kCols; ++i) sum += m(a, i) * f.weights[i] * m(b, i);
       ASSERT_NEAR(sum, h[a * kCols + b], 1e-4 * h[0]);
     }
+  }
+}
+
+// After an error in the first octet, the errors that the factors ask of the others cost least: the
+// cost's gradient is zero there.
+TEST(Gptq, FactorsOfOctetsCompensateBest) {
+  constexpr size_t kCols = 40;
+  const Hessian hessian = hessian_of(correlated(100, kCols), kCols, 256);
+  const SpanFactors f = factors_of(hessian)[0];
+  const std::vector<double> h = square_of(hessian, 0);
+  const std::vector<float> first = normal(8, 5);
+  std::vector<double> e(first.begin(), first.end());
+  e.resize(kCols);
+  for (size_t i = 8; i < kCols; ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      const float factor = f.octet_feedback[i * (i - 1) / 2 + k];
+      ASSERT_TRUE(k / 8 != i / 8 || factor == 0);
+      e[i] -= e[k] * factor;
+    }
+  }
+  for (size_t i = 0; i < kCols; ++i) {
+    double gradient = 0;
+    for (size_t j = 0; j < kCols; ++j) gradient += h[i * kCols + j] * e[j];
+    if (i < 8) continue;
+    EXPECT_NEAR(gradient, 0, 1e-4 * h[0]);
   }
 }
 
