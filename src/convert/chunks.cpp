@@ -65,7 +65,12 @@ Result<std::unique_ptr<ChunkMaker>> ChunkMaker::create(const Source& model, int 
 }
 
 ChunkMaker::ChunkMaker(const Source& model, int threads, uint64_t piece, uint64_t slots)
-    : model_(model), quantizers_(best_quantizers()), piece_(piece), slots_(slots), pool_(threads) {
+    : model_(model),
+      kernels_(kernels::best()),
+      quantizers_(best_quantizers()),
+      piece_(piece),
+      slots_(slots),
+      pool_(threads) {
   rooms_.resize(static_cast<size_t>(threads));
   for (Slot& slot : slots_) {
     slot.in.resize(piece * Source::kMaxValueBytes);
@@ -133,9 +138,9 @@ void ChunkMaker::quantize_rows(const gguf::Tensor& tensor, gguf::TensorType type
     for (const SpanFactors& span : factors_) {
       const uint64_t at = span.first / info.block_size * info.block_bytes;
       quantize(span,
-               {kernel_type, static_cast<int>(rows), room->x.data() + row * cols + span.first,
-                static_cast<int64_t>(cols), slot->out.data() + row * row_bytes + at,
-                static_cast<int64_t>(row_bytes)},
+               {&kernels_, kernel_type, static_cast<int>(rows),
+                room->x.data() + row * cols + span.first, static_cast<int64_t>(cols),
+                slot->out.data() + row * row_bytes + at, static_cast<int64_t>(row_bytes)},
                room->gptq.get());
     }
   }

@@ -80,6 +80,7 @@ class ChunkMaker {
   void forget_weights();
 
   const Source& model_;
+  const kernels::Table& kernels_;
   Quantizers quantizers_;
   uint64_t piece_;  // values per chunk
   uint64_t memory_ = 0;

@@ -109,7 +109,7 @@ class SpanQuantizer {
   }
   // Decodes the blocks; value i of row l goes to values[i * stride][l].
   void decode(float (*values)[L], int stride) {
-    kernels::best().dequantize(rows_.type, room_.blocks, L * type_.n, room_.row_x);
+    rows_.kernels->dequantize(rows_.type, room_.blocks, L * type_.n, room_.row_x);
     for (int i = 0; i < type_.n; ++i) {
       for (int l = 0; l < L; ++l) values[i * stride][l] = room_.row_x[l * type_.n + i];
     }
@@ -257,24 +257,30 @@ void gptq_blocks(const SpanFactors& factors, const GptqRows& rows, GptqRoom* roo
   SpanQuantizer(type, factors, rows, room).run();
 }
 
-// Adds the sums over t of x[t][row] x[t][j] for j <= row.
-void add_products(const float* x, int64_t ld, int32_t n, int64_t row, float* sums) {
-  constexpr int L = 16;
+// Adds the products of four columns, from `col` on, with those up to each of them.
+void add_products(const float* x, int64_t ld, int32_t n, int64_t cols, int64_t col,
+                  float* triangle) {
+  constexpr int64_t L = 16, kAtOnce = 4;
   using F = Lanes<L>;
-  int64_t j = 0;
-  for (; j + L <= row + 1; j += L) {
-    F sum{};
+  const int64_t rows = cols - col < kAtOnce ? cols - col : kAtOnce;
+  for (int64_t j = 0; j < col + rows; j += L) {
+    const auto bytes = static_cast<size_t>(cols - j < L ? cols - j : L) * sizeof(float);
+    F sums[kAtOnce] = {};
     for (int32_t t = 0; t < n; ++t) {
-      F other;
-      std::memcpy(&other, x + t * ld + j, sizeof other);
-      sum += other * x[t * ld + row];
+      const float* const at = x + t * ld;
+      F others{};
+      if (bytes == sizeof others) {
+        std::memcpy(&others, at + j, sizeof others);
+      } else {
+        std::memcpy(&others, at + j, bytes);
+      }
+      for (int64_t r = 0; r < kAtOnce; ++r) sums[r] += others * at[col + (r < rows ? r : 0)];
     }
-    for (int l = 0; l < L; ++l) sums[j + l] += sum[l];
-  }
-  for (; j <= row; ++j) {
-    float sum = 0;
-    for (int32_t t = 0; t < n; ++t) sum += x[t * ld + j] * x[t * ld + row];
-    sums[j] += sum;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = col + r, last = row - j < L - 1 ? row - j : L - 1;
+      float* const to = triangle + row * (row + 1) / 2 + j;
+      for (int64_t l = 0; l <= last; ++l) to[l] += sums[r][l];
+    }
   }
 }
 

@@ -35,10 +35,11 @@ void Hessian::add(const float* x, int64_t ld, int32_t n, ThreadPool* pool) {
   pool->parallel_for(tasks, [&](int64_t task, int) {
     const uint64_t first = static_cast<uint64_t>(task) * kRowsATask;
     const uint64_t last = std::min(cols_, first + kRowsATask);
-    for (uint64_t col = first; col < last; ++col) {
-      const uint64_t index = col / span_, row = col % span_;
-      float* sums = sums_.data() + index * triangle_size(span_) + triangle_size(row);
-      quantizers.add_products(x + index * span_, ld, n, static_cast<int64_t>(row), sums);
+    for (uint64_t col = first; col < last; col += 4) {
+      const uint64_t index = col / span_;
+      quantizers.add_products(x + index * span_, ld, n, static_cast<int64_t>(span_cols(index)),
+                              static_cast<int64_t>(col % span_),
+                              sums_.data() + index * triangle_size(span_));
     }
   });
 }

@@ -40,6 +40,7 @@ struct SpanFactors;
 
 // Up to GptqRoom::kRows rows of a span.
 struct GptqRows {
+  const kernels::Table* kernels;  // decodes
   kernels::Type type;
   int n;           // rows
   const float* x;  // row l at x + l * ld
@@ -67,8 +68,10 @@ using Gptq = void(const SpanFactors& factors, const GptqRows& rows, GptqRoom* ro
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
   Gptq* (*gptq)(kernels::Type type);  // null for IQ1_S, IQ1_M, Q8_0 and types without blocks
-  // Adds the sums over n rows x[t], ld apart, of x[t][row] x[t][j] to sums[j] for j <= row.
-  void (*add_products)(const float* x, int64_t ld, int32_t n, int64_t row, float* sums);
+  // Adds the sums over n rows x[t] of x[t][i] x[t][j] to a lower triangle, for j <= i and up to
+  // four i from `col` on. The rows are ld apart and have `cols` values.
+  void (*add_products)(const float* x, int64_t ld, int32_t n, int64_t cols, int64_t col,
+                       float* triangle);
   // n must be a multiple of 16 if there are bounds.
   void (*add_errors)(const float* x, const float* y, const float* w, int64_t n,
                      const Bounds& bounds, Errors* errors);

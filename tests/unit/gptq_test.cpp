@@ -104,8 +104,8 @@ std::vector<uint8_t> quantized(const Quantizers& by, Type type, const SpanFactor
   const auto room = std::make_unique<GptqRoom>();
   for (int row = 0; row < rows; row += at_once) {
     by.gptq(type)(factors,
-                  {type, std::min(at_once, rows - row), x.data() + row * cols, cols,
-                   out.data() + row * bytes, bytes},
+                  {&kernels::best(), type, std::min(at_once, rows - row), x.data() + row * cols,
+                   cols, out.data() + row * bytes, bytes},
                   room.get());
   }
   return out;
