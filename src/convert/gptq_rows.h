@@ -12,6 +12,7 @@ namespace sluice::convert {
 namespace {
 
 constexpr int kGptqRounds = 3;
+static_assert(GptqRoom::kColumns == kMaxSpan);
 
 // A type as its blocks are quantized here.
 struct GptqType {
