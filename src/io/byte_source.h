@@ -34,6 +34,11 @@ class ByteSource {
   [[nodiscard]] virtual bool offline() const { return false; }
   // The range is damaged: drops local copies, so that the next read fetches it from its origin.
   [[nodiscard]] virtual Status refresh(uint64_t /*offset*/, uint64_t /*length*/) { return {}; }
+  // From now on, reads may return bytes before their checksum is verified: it is computed as they
+  // are read, and compared by run_deferred_checks(). Until then the caller uses none of them.
+  virtual void defer_checks() {}
+  // Ends that. Errors: kCorrupt; those of read(), for what the sums still lack.
+  [[nodiscard]] virtual Status run_deferred_checks() { return {}; }
   // Makes pending reads of other threads return kAborted within 100 ms.
   virtual void abort() {}
 };

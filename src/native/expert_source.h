@@ -32,6 +32,8 @@ class ExpertSource final : public io::ByteSource {
   [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }
   [[nodiscard]] uint64_t bytes_missing() const override { return file_->bytes_missing(); }
   [[nodiscard]] uint64_t decompress_ns() const override { return file_->decompress_ns(); }
+  void defer_checks() override { file_->defer_checks(); }
+  [[nodiscard]] Status run_deferred_checks() override { return file_->run_deferred_checks(); }
   void abort() override { file_->abort(); }
 
  private:

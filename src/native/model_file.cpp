@@ -516,7 +516,32 @@ Status Model::wait() {
   return wait_for_fill(seen);
 }
 
+// Reads of layers of a QSF file go into memory unchecked if all of each layer is read now. Nothing
+// is computed before the checks at the end. Servers are read with checks, since what is damaged is
+// fetched from them again.
 Status Model::preload(Progress progress, void* context) {
+  const auto read_now = [](const residency::Unit& unit) {
+    const bool record = unit.kind == residency::MatrixKind::kExpert && unit.offset >= qsf::kExperts;
+    return unit.pinned || record || unit.kind == residency::MatrixKind::kEmbedding;
+  };
+  const std::vector<residency::Unit>& units = engine_->residency().plan().units;
+  if (!local_ || !std::all_of(units.begin(), units.end(), read_now)) {
+    return load_pinned(progress, context);
+  }
+  for (const auto& source : sources_) source->defer_checks();
+  const Status loaded = load_pinned(progress, context);
+  if (interrupted_) return loaded;
+  Status checked;
+  for (const auto& source : sources_) {
+    const Status status = source->run_deferred_checks();
+    if (checked.ok()) checked = status;
+  }
+  if (checked.ok()) return loaded;
+  fail(checked);
+  return checked;
+}
+
+Status Model::load_pinned(Progress progress, void* context) {
   residency::FillQueue& queue = engine_->residency().requests().queue();
   residency::Residency& residency = engine_->residency();
   const residency::Plan& plan = residency.plan();

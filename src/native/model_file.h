@@ -135,6 +135,7 @@ class Model final : private session::RangeReader {
   void advise_readahead(uint32_t unit);
   void tell_ahead(uint32_t next);
   void fail(const Status& status);
+  [[nodiscard]] Status load_pinned(Progress progress, void* context);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
   [[nodiscard]] Status replanned(Status status);

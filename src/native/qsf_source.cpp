@@ -138,6 +138,12 @@ Status QsfSource::read(uint64_t offset, std::span<uint8_t> out) {
                                            : runs_[i].address;
     const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), end - offset)));
     const bool once = inside && read_once(runs_[i]);
+    if (inside && !once && deferred_ && runs_[i].compression == Compression::kNone) {
+      SLUICE_RETURN_IF_ERROR(read_unchecked(i, offset - runs_[i].address, part));
+      offset += part.size();
+      out = out.subspan(part.size());
+      continue;
+    }
     if (inside && !once) SLUICE_RETURN_IF_ERROR(check(i));
     if (once) {
       SLUICE_RETURN_IF_ERROR(read_record(i, offset - runs_[i].address, part));
@@ -224,6 +230,15 @@ Status QsfSource::check(size_t i, uint8_t* into) {
   }
 }
 
+Status QsfSource::damaged(const Run& run, const char* how) const {
+  return error(Code::kCorrupt,
+               "%s of the model is damaged: its checksum %s; download the file again",
+               run.layer    ? "a layer"
+               : run.expert ? "an expert"
+                            : "a section",
+               how);
+}
+
 // Called when all parts are done, by the thread that did the last one. The run is marked as good,
 // fetched again, or its failure is stored.
 void QsfSource::settle(size_t i) {
@@ -240,12 +255,7 @@ void QsfSource::settle(size_t i) {
   const bool retry = !good && failure.ok() && !c.again;
   if (retry) failure = file_->refresh(run.offset, run.stored);
   if (!good && !retry && failure.ok()) {
-    failure =
-        error(Code::kCorrupt,
-              "%s of the model is damaged: its checksum was wrong twice; download the file again",
-              run.layer    ? "a layer"
-              : run.expert ? "an expert"
-                           : "a section");
+    failure = damaged(run, "was wrong twice");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   c.failure = failure;

@@ -3,9 +3,10 @@
 // checksum, and threads that need the same layer share that work. A layer with a wrong checksum is
 // fetched once more, then it is an error. All memory for unpacking is allocated on opening.
 //
-// A layer is read twice, since it is too large to be held until its checksum is known. The record
-// of an expert is read once: its first read takes all of it into a buffer, and the slices that are
-// read soon after are copied from there. Later reads go to the file.
+// Layers that are not compressed are read twice, unless checks are deferred, since it is too large
+// to be held until its checksum is known. The record of an expert is read once: its first read
+// takes all of it into a buffer, and the slices that are read soon after are copied from there.
+// Later reads go to the file.
 //
 // A layer of Zstandard frames can be read anywhere. One that is a single LZ4 block is decoded from
 // its start, so a read behind the previous one continues, and any other decodes anew what precedes
@@ -55,10 +56,16 @@ class QsfSource final : public io::ByteSource {
   [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }
   [[nodiscard]] uint64_t bytes_missing() const override { return file_->bytes_missing(); }
   [[nodiscard]] uint64_t decompress_ns() const override { return decompress_ns_; }
+  void defer_checks() override { deferred_ = true; }
+  [[nodiscard]] Status run_deferred_checks() override;
   void abort() override;
 
  private:
   enum class State : uint8_t { kUnknown, kGood };
+  struct Piece {  // bytes of a run that were read while checks were deferred
+    uint64_t at = 0, bytes = 0;
+    uint32_t crc = 0;
+  };
   struct Checked {  // verification state of a run
     State state = State::kUnknown;
     bool again = false;          // was fetched again after a wrong checksum
@@ -67,6 +74,7 @@ class QsfSource final : public io::ByteSource {
     uint32_t first_frame = 0;    // index in starts_
     std::vector<uint32_t> sums;  // checksums of the parts
     Status failure;              // first failure of the current attempt
+    std::vector<Piece> pieces;   // in order, without two that touch
   };
   // Buffers of one reader.
   struct Room {
@@ -103,6 +111,10 @@ class QsfSource final : public io::ByteSource {
   [[nodiscard]] Status read_record(size_t run, uint64_t at, std::span<uint8_t> out);
   // The buffer that holds the record or will hold it; null: the record is verified and in the file.
   [[nodiscard]] Record* take_record(size_t run);
+  [[nodiscard]] Status read_unchecked(size_t run, uint64_t at, std::span<uint8_t> out);
+  // Checks a run from its pieces, and reads what is between them.
+  [[nodiscard]] Status join_pieces(size_t run);
+  [[nodiscard]] Status damaged(const qsf::Run& run, const char* how) const;
   [[nodiscard]] Status read_list(size_t run);
   [[nodiscard]] Status read_frames(size_t run, uint64_t at, std::span<uint8_t> out);
   [[nodiscard]] Status read_block(size_t run, uint64_t at, std::span<uint8_t> out);
@@ -123,6 +135,7 @@ class QsfSource final : public io::ByteSource {
   uint64_t record_ = 0;  // bytes of the largest record that is read once
   uint64_t clock_ = 0;   // counts buffers taken
   std::atomic<uint64_t> decompress_ns_{0};
+  std::atomic<bool> deferred_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
 };

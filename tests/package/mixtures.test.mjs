@@ -53,3 +53,33 @@ for (const name of ['families/qwen3moe.gguf', 'qsf/experts.qsf'])
     assert.equal(shares[0], 0);
     assert.ok(new Set(shares).size > 2, `${shares}`);
   });
+
+// From the smallest budget, under which every expert is read, to that of the whole model.
+test('no budget changes a bit of what a mixture computes', async () => {
+  const source = inRoot('tests', 'data', 'families', 'qwen3moe.gguf');
+  const computed = async (memoryBudget) => {
+    const engine = await Engine.load(source, { ...fixed, memoryBudget });
+    try {
+      const prompt = await engine.logits([1, 17, 29, 45, 31, 8, 12, 50]);
+      const generation = engine.generate([1, 17, 29], {
+        maxTokens: 24,
+        temperature: 0,
+        ignoreEos: true,
+      });
+      const text = await generation.text();
+      const next = await engine.logits([1, 17, 29, 45]);
+      const { expertMisses } = engine.stats().engine;
+      return { values: [[...prompt], text, [...next]], expertMisses };
+    } finally {
+      await engine.dispose();
+    }
+  };
+  const { plan } = await Engine.inspect(source, fixed);
+  const whole = await computed(plan.total);
+  assert.equal(whole.expertMisses, 0);
+  for (const eighths of [0, 1, 2, 3, 5]) {
+    const budget = Math.round(plan.minimum + (eighths * 2 * layers * 8 * expert) / 8);
+    const { values } = await computed(budget);
+    assert.deepEqual(values, whole.values, `${eighths}/8`);
+  }
+});

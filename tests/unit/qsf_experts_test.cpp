@@ -177,26 +177,7 @@ TEST(QsfExperts, OnlyADamagedExpertIsFetchedAgain) {
   }
 }
 
-// Counts how often each byte is read. Opening a small file reads all of it.
-class CountedSource final : public io::ByteSource {
- public:
-  explicit CountedSource(const Bytes& bytes)
-      : counts(bytes.size()), file_(io::open_memory(bytes)) {}
-  [[nodiscard]] uint64_t size() const override { return file_->size(); }
-  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
-    for (size_t i = 0; i < out.size(); ++i) ++counts[static_cast<size_t>(offset) + i];
-    return file_->read(offset, out);
-  }
-  void restart() {
-    for (auto& count : counts) count = 0;
-  }
-  std::vector<std::atomic<int>> counts;
-
- private:
-  const std::unique_ptr<io::ByteSource> file_;
-};
-
-int most_reads(const CountedSource& file, const qsf::Run& record) {
+int most_reads(const test::CountedSource& file, const qsf::Run& record) {
   const auto first = file.counts.begin() + static_cast<ptrdiff_t>(record.offset);
   return *std::max_element(first, first + static_cast<ptrdiff_t>(record.stored));
 }
@@ -215,8 +196,8 @@ Status read_expert(native::ModelHeader& model, const std::string& layer, size_t 
 TEST(QsfExperts, ARecordIsReadOnce) {
   const Bytes file = records_of(mixture());
   const std::vector<qsf::Run> all = records(file);
-  auto counted = std::make_unique<CountedSource>(file);
-  CountedSource& counts = *counted;
+  auto counted = std::make_unique<test::CountedSource>(file);
+  test::CountedSource& counts = *counted;
   Result<native::ModelHeader> model = native::read_header(std::move(counted));
   ASSERT_TRUE(model.ok());
   counts.restart();
@@ -235,8 +216,8 @@ TEST(QsfExperts, ThreadsShareTheReadsOfARecord) {
   const Result<Tensors> wanted = read_all(file);
   ASSERT_TRUE(wanted.ok());
   for (int round = 0; round < (test::kSanitized ? 10 : 100); ++round) {
-    auto counted = std::make_unique<CountedSource>(file);
-    CountedSource& counts = *counted;
+    auto counted = std::make_unique<test::CountedSource>(file);
+    test::CountedSource& counts = *counted;
     Result<native::ModelHeader> model = native::read_header(std::move(counted));
     ASSERT_TRUE(model.ok());
     counts.restart();

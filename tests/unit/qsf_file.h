@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -126,6 +127,25 @@ class DamagedSource final : public io::ByteSource {
   const std::vector<uint8_t> bytes_;
   const size_t at_;
   int times_;
+};
+
+// Counts how often each byte is read. Opening a small file reads all of it.
+class CountedSource final : public io::ByteSource {
+ public:
+  explicit CountedSource(const std::vector<uint8_t>& bytes)
+      : counts(bytes.size()), file_(io::open_memory(bytes)) {}
+  [[nodiscard]] uint64_t size() const override { return file_->size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    for (size_t i = 0; i < out.size(); ++i) ++counts[static_cast<size_t>(offset) + i];
+    return file_->read(offset, out);
+  }
+  void restart() {
+    for (auto& count : counts) count = 0;
+  }
+  std::vector<std::atomic<int>> counts;
+
+ private:
+  const std::unique_ptr<io::ByteSource> file_;
 };
 
 }  // namespace sluice::test

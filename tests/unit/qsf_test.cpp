@@ -5,10 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "../sanitized.h"
@@ -300,6 +304,87 @@ TEST(QsfFile, ManyThreadsReadTheSame) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(wrong, 0);
+  }
+}
+
+qsf::Run layer_of(const std::vector<qsf::Run>& runs, const gguf::Tensor& t) {
+  for (const qsf::Run& run : runs) {
+    if (t.offset >= run.address && t.offset - run.address < run.bytes) return run;
+  }
+  return {};
+}
+
+// Reads ranges that cover most of a layer, in any order and from several threads.
+Status read_scattered(io::ByteSource& source, const gguf::Tensor& t, const Bytes& wanted) {
+  constexpr size_t kPart = 700;
+  std::vector<size_t> starts;
+  for (size_t at = 0; at < wanted.size(); at += kPart) starts.push_back(at);
+  std::shuffle(starts.begin(), starts.end(), std::mt19937(9));
+  Status failure;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (size_t n = 0; n < 3; ++n) {
+    threads.emplace_back([&, n] {
+      for (size_t i = n; i < starts.size(); i += 3) {
+        Bytes part(std::min(kPart, wanted.size() - starts[i]));
+        const Status read = source.read(t.offset + starts[i], part);
+        const auto from = wanted.begin() + static_cast<ptrdiff_t>(starts[i]);
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!read.ok() || !std::equal(part.begin(), part.end(), from)) {
+          failure = error(Code::kInternal, "wrong bytes");
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failure;
+}
+
+// With deferred checks each byte is read once, and damage is found at the end.
+TEST(QsfFile, DeferredChecksReadOnce) {
+  const Bytes file = qsf_file(gguf_file(3000), Packing::kNone);
+  gguf::Header header;
+  std::vector<qsf::Run> runs;
+  Bytes front = file;
+  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  const Bytes wanted = read_all(file)->tensors.at("blk.1.attn_q.weight").second;
+  auto counted = std::make_unique<test::CountedSource>(file);
+  const test::CountedSource& counts = *counted;
+  auto source = native::QsfSource::open(std::move(counted), runs, 2);
+  ASSERT_TRUE(source.ok());
+  (*source)->defer_checks();
+  const Status read = read_scattered(**source, t, wanted);
+  EXPECT_TRUE(read.ok()) << read.message();
+  const Status checked = (*source)->run_deferred_checks();
+  EXPECT_TRUE(checked.ok()) << checked.message();
+  EXPECT_EQ(*std::max_element(counts.counts.begin(), counts.counts.end()), 1);
+  // The layer is verified now: a read is a read of what is asked for.
+  Bytes some(100);
+  ASSERT_TRUE((*source)->read(t.offset, some).ok());
+  EXPECT_EQ(std::accumulate(counts.counts.begin(), counts.counts.end(), 0),
+            static_cast<int>(layer_of(runs, t).stored + some.size()));
+}
+
+TEST(QsfFile, DeferredChecksFindDamage) {
+  const Bytes file = qsf_file(gguf_file(3000), Packing::kNone);
+  gguf::Header header;
+  std::vector<qsf::Run> runs;
+  Bytes front = file;
+  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  const qsf::Run layer = layer_of(runs, t);
+  // In what is read, and between it: the header of the layer's first tensor.
+  for (const uint64_t at : {t.offset + t.bytes / 2, layer.offset}) {
+    auto source = native::QsfSource::open(
+        std::make_unique<test::DamagedSource>(file, static_cast<size_t>(at), 1), runs, 2);
+    ASSERT_TRUE(source.ok());
+    (*source)->defer_checks();
+    Bytes out(t.bytes);
+    ASSERT_TRUE((*source)->read(t.offset, out).ok());
+    const Status checked = (*source)->run_deferred_checks();
+    EXPECT_EQ(checked.code(), Code::kCorrupt);
+    EXPECT_NE(checked.message().find("a layer"), std::string::npos) << checked.message();
   }
 }
 
