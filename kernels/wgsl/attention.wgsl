@@ -39,6 +39,7 @@ fn value_row(head: u32, position: u32) -> u32 {
   return p.value_at + head * p.value_head + position % p.capacity * p.value_row;
 }
 //@ end
+//@ bounds
 fn begin_of(position: u32) -> u32 {
   if (p.window == 0u) {
     return 0u;
@@ -58,6 +59,7 @@ fn end_of(position: u32) -> u32 {
   }
   return select(min(p.length, position + p.window / 2u + 1u), p.length, p.window == 0u);
 }
+//@ end
 // Heads beyond a power of two use every other element of a series twice as fine
 // (https://arxiv.org/abs/2108.12409).
 fn slope_of(head: u32) -> f32 {

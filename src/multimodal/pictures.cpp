@@ -220,6 +220,12 @@ Result<std::vector<Token>> Pictures::layout(std::string_view prompt,
 
 Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
                        bool reuse_prefix) {
+  SLUICE_RETURN_IF_ERROR(prepare(session, prompt, reuse_prefix));
+  return begin_rest();
+}
+
+Status Pictures::prepare(session::Session& session, std::span<const Token> prompt,
+                         bool reuse_prefix) {
   if (!reuse_prefix) session.clear();
   kept_ = session.keep(prompt);
   status_ = {};
@@ -246,7 +252,7 @@ Status Pictures::begin(session::Session& session, std::span<const Token> prompt,
   }
   encoder_ = std::move(*encoder);
   encoder_->set_memory_budget(*budget);
-  return begin_input();
+  return {};
 }
 
 size_t Pictures::next_needed(size_t i) const {
@@ -254,10 +260,21 @@ size_t Pictures::next_needed(size_t i) const {
   return i;
 }
 
-Status Pictures::begin_input() {
-  const generate::Media& media = media_[next_];
-  const std::span<float> out(inputs_[next_].rows.as<float>(), media.input.rows.size());
-  return encoder_->begin(inputs_[next_].pixels, out);
+std::span<float> Pictures::rows() const {
+  return {inputs_[next_].rows.as<float>(), media_[next_].input.rows.size()};
+}
+
+Result<vision::FlatInput> Pictures::flat_input() const {
+  return encoder_->flatten(inputs_[next_].pixels);
+}
+
+void Pictures::mark_encoded() {
+  inputs_[next_].encoded = true;
+  next_ = next_needed(next_);
+}
+
+Status Pictures::begin_rest() {
+  return encoding() ? encoder_->begin(inputs_[next_].pixels, rows()) : Status();
 }
 
 vision::Step Pictures::step() {
@@ -271,7 +288,7 @@ vision::Step Pictures::step() {
     if (!encoder_->idle()) return vision::Step::kBlocked;
     draining_ = false;
     if (encoding()) {
-      const Status begun = begin_input();
+      const Status begun = begin_rest();
       return begun.ok() ? vision::Step::kProgress : fail(begun);
     }
     return vision::Step::kDone;
@@ -279,8 +296,7 @@ vision::Step Pictures::step() {
   const vision::Step step = encoder_->step();
   if (step == vision::Step::kFailed) return fail(encoder_->status());
   if (step != vision::Step::kDone) return step;
-  inputs_[next_].encoded = true;
-  next_ = next_needed(next_);
+  mark_encoded();
   draining_ = true;
   return vision::Step::kProgress;
 }

@@ -21,6 +21,7 @@
 #include "media/prompt.h"
 #include "session/replanner.h"
 #include "vision/encoder.h"
+#include "vision/flat_input.h"
 
 namespace sluice::multimodal {
 
@@ -90,6 +91,17 @@ class Pictures {
   [[nodiscard]] Status begin(session::Session& session, std::span<const Token> prompt,
                              bool reuse_prefix);
   [[nodiscard]] vision::Step step();
+
+  // --- in place of begin(), where another executor may encode: prepare(), then for each input
+  // flat_input(), rows() and mark_encoded(). begin_rest() begins what is left, for step().
+  [[nodiscard]] Status prepare(session::Session& session, std::span<const Token> prompt,
+                               bool reuse_prefix);
+  // The next input, within the encoder's budget. Errors: vision::flatten()'s.
+  [[nodiscard]] Result<vision::FlatInput> flat_input() const;
+  [[nodiscard]] std::span<float> rows() const;  // of that input, to be filled
+  void mark_encoded();
+  [[nodiscard]] Status begin_rest();
+
   [[nodiscard]] const Status& status() const { return status_; }  // behind kFailed
   // Frees the encoder after kDone and gives its memory back to the model. Errors:
   // Replanner::lend's.
@@ -101,8 +113,10 @@ class Pictures {
   }
   // Whether the encoder waits for no read; only then may it end.
   [[nodiscard]] bool idle() const { return !encoder_ || encoder_->idle(); }
-  // While encoding; another one for each prompt.
-  [[nodiscard]] residency::FillQueue* queue() { return encoder_ ? &encoder_->queue() : nullptr; }
+  // While the encoder runs; another one for each prompt.
+  [[nodiscard]] residency::FillQueue* queue() {
+    return encoder_ && encoder_->started() ? &encoder_->queue() : nullptr;
+  }
   // For Options::media, valid until end().
   [[nodiscard]] std::span<const generate::Media> media() const { return media_; }
   // Forgets the prompt's pictures. An encoder with pending reads must not end. Errors:
@@ -130,7 +144,6 @@ class Pictures {
   [[nodiscard]] Status lend(uint64_t bytes);
   // Borrows an encoder's budget beside what is held: between `least` and `most`. 0: no limit.
   [[nodiscard]] Result<uint64_t> borrow(uint64_t held, uint64_t least, uint64_t most);
-  [[nodiscard]] Status begin_input();
   // Whether the input must be encoded for the session.
   [[nodiscard]] bool needed(size_t i) const {
     return media_[i].first >= kept_ && !inputs_[i].encoded;

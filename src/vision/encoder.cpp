@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "vision/builder.h"
+
 namespace sluice::vision {
 
 Result<std::unique_ptr<Encoder>> Encoder::open(const gguf::Header& header,
@@ -51,6 +53,11 @@ Status Encoder::check_fits(uint64_t n_embd) const {
                width(), static_cast<unsigned long long>(n_embd));
 }
 
+Result<FlatInput> Encoder::flatten(const media::Image& image) const {
+  const uint64_t budget = options_.memory_budget == 0 ? UINT64_MAX : options_.memory_budget;
+  return vision::flatten(program_, projector_, *table_, image, budget - options_.base_bytes);
+}
+
 Status Encoder::allocate() {
   const Sizes& sizes = plan_.sizes;
   for (size_t i = 0; i < kBuffers; ++i) {
@@ -66,22 +73,9 @@ Status Encoder::allocate() {
   tiles_ = {};
   tiles_.reserve(static_cast<size_t>(sizes.tiles));
   key_runs_ = {};
-  const Angles angles = rope_angles(program_.rope, program_.head_dim);
-  const uint32_t quarter = static_cast<uint32_t>(program_.head_dim / 4);
   for (size_t axis = 0; axis < 2 && program_.rope != Rope::kNone; ++axis) {
-    const uint32_t places = axis == 0 ? sizes.rows : sizes.columns;
-    const bool second = (axis == 0) != angles.row_first;
-    cos_[axis].resize(size_t{places} * quarter);
-    sin_[axis].resize(size_t{places} * quarter);
-    for (uint32_t i = 0; i < quarter; ++i) {
-      const double power = -4.0 * i / program_.head_dim;
-      const double turn = std::pow(static_cast<double>(angles.base), power) *
-                          static_cast<double>(second ? angles.second_factor : 1.0f);
-      for (uint32_t p = 0; p < places; ++p) {
-        cos_[axis][size_t{p} * quarter + i] = static_cast<float>(std::cos(p * turn));
-        sin_[axis][size_t{p} * quarter + i] = static_cast<float>(std::sin(p * turn));
-      }
-    }
+    angles_[axis] =
+        axis_angles(program_.rope, program_.head_dim, axis, axis == 0 ? sizes.rows : sizes.columns);
   }
   return {};
 }
@@ -151,6 +145,17 @@ Step Encoder::step() {
 
 bool Encoder::run(const Op& op) {
   switch (op.kind) {
+    case OpKind::kPatches: {
+      const int64_t values = int64_t{3} * op.n * op.n;
+      const Sizes& sizes = plan_.sizes;
+      shape(op.out) = {int64_t{sizes.columns} * sizes.rows, values, sizes.columns, sizes.rows,
+                       program_.order};
+      for_rows(shape(op.out).rows, [&](int64_t patch) {
+        patch_values({*image_, projector_, program_.shifted, op.n},
+                     cells_[static_cast<size_t>(patch)], at(op.out) + patch * values);
+      });
+      return true;
+    }
     case OpKind::kMatmul:
       return matmul(op);
     case OpKind::kMatmulT:
@@ -161,10 +166,8 @@ bool Encoder::run(const Op& op) {
       return attention(op);
     default: {
       const Shapes before = shapes_;
-      if (op.kind != OpKind::kPatches) {
-        status_ = apply(program_, op, &shapes_);
-        if (!status_.ok()) return false;
-      }
+      status_ = apply(program_, op, &shapes_);
+      if (!status_.ok()) return false;
       run_simple(op, before);
       return true;
     }

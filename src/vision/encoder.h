@@ -8,6 +8,7 @@
 #include <span>
 
 #include "media/preprocess.h"
+#include "vision/flat_input.h"
 #include "vision/geometry.h"
 #include "vision/weights.h"
 
@@ -59,6 +60,10 @@ class Encoder {
   [[nodiscard]] residency::FillQueue& queue() { return weights_->queue(); }
   [[nodiscard]] const EncoderPlan& plan() const { return plan_; }  // of the input that was begun
 
+  // The same input for another executor, within the budget. No input may be begun. Errors:
+  // flatten()'s.
+  [[nodiscard]] Result<FlatInput> flatten(const media::Image& image) const;
+
   // --- between two steps, for dumps
   [[nodiscard]] const Program& program() const { return program_; }
   [[nodiscard]] size_t n_done() const { return next_; }  // operations of this input
@@ -76,7 +81,6 @@ class Encoder {
   [[nodiscard]] bool run(const Op& op);  // false: weights are missing, or more is to be done
   // --- operations (encoder_ops.cpp) ---
   void run_simple(const Op& op, const Shapes& before);
-  void take_patches(const Op& op);
   void norm(const Op& op);
   void rope(const Op& op);
   void activation(const Op& op);
@@ -116,9 +120,9 @@ class Encoder {
   uint32_t width_px_ = 0, height_px_ = 0;  // of the plan
   std::array<AlignedBuffer, kBuffers> buffers_;
   AlignedBuffer q8_, keys_, values_, scratch_;
-  std::vector<Cell> cells_;             // of the patches, in their order
-  std::vector<float> cos_[2], sin_[2];  // of rows and columns, [places][head_dim / 4]
-  AxisTaps taps_[2];                    // of rows and columns
+  std::vector<Cell> cells_;  // of the patches, in their order
+  AxisAngles angles_[2];     // of rows and columns
+  AxisTaps taps_[2];         // of rows and columns
   std::vector<KeyRun> key_runs_;
   std::vector<QueryTile> tiles_;
 

@@ -14,8 +14,6 @@ void Encoder::run_simple(const Op& op, const Shapes& before) {
   float* const y = op.out == Buf::kNone ? nullptr : at(op.out);
   const float *v = weights_->vec(op.vec), *v2 = weights_->vec(op.vec2);
   switch (op.kind) {
-    case OpKind::kPatches:
-      return take_patches(op);
     case OpKind::kNorm:
       return norm(op);
     case OpKind::kRope:
@@ -85,28 +83,6 @@ void Encoder::run_simple(const Op& op, const Shapes& before) {
   }
 }
 
-// [patches][channel, row, column] of normalized pixels.
-void Encoder::take_patches(const Op& op) {
-  const int64_t side = op.n, plane = side * side;
-  const Sizes& sizes = plan_.sizes;
-  shape(op.out) = {int64_t{sizes.columns} * sizes.rows, 3 * plane, sizes.columns, sizes.rows,
-                   program_.order};
-  for_rows(shape(op.out).rows, [&](int64_t patch) {
-    const Cell cell = cells_[static_cast<size_t>(patch)];
-    float* out = at(op.out) + patch * 3 * plane;
-    for (int64_t i = 0; i < plane; ++i) {
-      const uint8_t* pixel = image_->row(static_cast<uint64_t>(cell.row * side + i / side)) +
-                             3 * (cell.column * side + i % side);
-      for (int64_t c = 0; c < 3; ++c) {
-        const auto channel = static_cast<size_t>(c);
-        const float value = (static_cast<float>(pixel[c]) / 255.0f - projector_.mean[channel]) /
-                            projector_.deviation[channel];
-        out[c * plane + i] = program_.shifted ? 2 * value - 1 : value;
-      }
-    }
-  });
-}
-
 void Encoder::norm(const Op& op) {
   const Shape& s = shape(op.out);
   const float *weight = weights_->vec(op.vec), *bias = weights_->vec(op.vec2);
@@ -135,8 +111,8 @@ void Encoder::rope(const Op& op) {
     for (int half = 0; half < 2; ++half) {
       const size_t axis = (half == 0) == angles.row_first ? 0 : 1;
       const size_t from = size_t{axis == 0 ? cell.row : cell.column} * static_cast<size_t>(quarter);
-      std::memcpy(cos + half * quarter, cos_[axis].data() + from, bytes);
-      std::memcpy(sin + half * quarter, sin_[axis].data() + from, bytes);
+      std::memcpy(cos + half * quarter, angles_[axis].cos.data() + from, bytes);
+      std::memcpy(sin + half * quarter, angles_[axis].sin.data() + from, bytes);
     }
     for (int32_t head = 0; head < op.groups; ++head) {
       float* x = at(op.out) + row * s.cols + op.in_col + int64_t{head} * op.n;

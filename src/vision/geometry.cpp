@@ -145,4 +145,23 @@ Angles rope_angles(Rope rope, int32_t head_dim) {
   return {};
 }
 
+AxisAngles axis_angles(Rope rope, int32_t head_dim, size_t axis, uint32_t places) {
+  const Angles angles = rope_angles(rope, head_dim);
+  const bool second = (axis == 0) != angles.row_first;
+  const auto quarter = static_cast<uint32_t>(head_dim / 4);
+  AxisAngles out;
+  out.cos.resize(size_t{places} * quarter);
+  out.sin.resize(size_t{places} * quarter);
+  for (uint32_t i = 0; i < quarter; ++i) {
+    const double power = -4.0 * i / head_dim;
+    const double turn = std::pow(static_cast<double>(angles.base), power) *
+                        static_cast<double>(second ? angles.second_factor : 1.0f);
+    for (uint32_t p = 0; p < places; ++p) {
+      out.cos[size_t{p} * quarter + i] = static_cast<float>(std::cos(p * turn));
+      out.sin[size_t{p} * quarter + i] = static_cast<float>(std::sin(p * turn));
+    }
+  }
+  return out;
+}
+
 }  // namespace sluice::vision

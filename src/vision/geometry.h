@@ -45,5 +45,10 @@ struct Angles {
   float second_factor = 1;  // of the second half
 };
 [[nodiscard]] Angles rope_angles(Rope rope, int32_t head_dim);
+// Of every place of an axis, [places][head_dim / 4]. Axis 0: rows; 1: columns.
+struct AxisAngles {
+  std::vector<float> cos, sin;
+};
+[[nodiscard]] AxisAngles axis_angles(Rope rope, int32_t head_dim, size_t axis, uint32_t places);
 
 }  // namespace sluice::vision

@@ -140,6 +140,29 @@ test('GpuPass has the same fields, and operations the same numbers, on both side
   }
 });
 
+test('inputs of vision encoders have the same fields, and operations the same numbers', () => {
+  const input = 'web/gpu/pictures/input.ts';
+  const header = 'src/vision/flat_input.h';
+  const program = 'src/vision/program.h';
+  const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
+  const fields = (path, struct) =>
+    [
+      ...plain(find(path, new RegExp(`struct ${struct} \\{([^]*?)\\n\\};`))).matchAll(
+        /\b(?:u?int32_t|float) ([^;]+);/g,
+      ),
+    ].flatMap(([, names]) => names.split(',').map((name) => camel(name.trim())));
+  const listed = (name) =>
+    [...find(input, new RegExp(`const ${name} = (\\[[^;]*)`)).matchAll(/'(\w+)'/g)].map(
+      ([, field]) => field,
+    );
+  assert.deepEqual(listed('kOp'), fields(header, 'FlatOp'));
+  assert.deepEqual(listed('kTensor'), fields(header, 'FlatTensor'));
+  assert.deepEqual(listed('kInput'), fields('src/bindings/pictures/pictures.cpp', 'GpuInput'));
+  for (const name of ['OpKind', 'NormKind', 'Activation'])
+    assert.deepEqual(enumeration(input, name), enumeration(program, name), name);
+  assert.equal(find(input, /kBuffers = (\d+)/), find(program, /kBuffers = (\d+)/));
+});
+
 test('the fill queue has the layout of its C++ header', () => {
   const states = enumeration(queue, 'FillState', 'kFill');
   for (const [name, value] of Object.entries(enumeration(server, 'State')))

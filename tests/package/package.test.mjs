@@ -29,6 +29,7 @@ const limits = {
   'gpu.js': [112 * kB, 35.5 * kB], // 3 kB of it are int8 and f16 matrix multiplication, 0.3 kB pictures
   'gpu-auto.js': [7 * kB, 3.2 * kB], // only for device 'auto'
   'gpu-types.js': [20 * kB, 5.2 * kB], // only for rare quantization types
+  'gpu-pictures.js': [36 * kB, 13 * kB], // only for prompts with pictures
   'gpu-kv.js': [12 * kB, 4.8 * kB], // only for a quantized KV cache
   'index.js': [40 * kB, 14 * kB],
   'embed.js': [4 * kB, 2 * kB],

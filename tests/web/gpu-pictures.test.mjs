@@ -1,20 +1,22 @@
 // Pictures on the GPU, in Node on a software adapter, compared with ../shared/fixtures/vision: the
-// encoder runs on the CPU, the text model on the GPU. The short suite has a family for each
-// mechanism: plain positions, M-RoPE, pictures that are non-causal in all layers or in those with a
-// window, deepstack, matrices of their own, with which the CPU computes a picture's rows, and queries
-// that are scaled by position.
+// encoder and the text model. The short suite has a family for each mechanism: plain positions,
+// M-RoPE, windows, pictures that are non-causal in all layers or in those with a window, deepstack,
+// matrices of their own, with which the CPU computes a picture's rows, queries that are scaled by
+// position, and an encoder that the GPU leaves to the CPU.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { all } from '../extent.mjs';
+import { recordingEngine } from './gpu-encoder.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
 const folder = join(root, '..', 'shared', 'fixtures', 'vision');
 const skip = noSwiftShader || (!existsSync(folder) && `no ${folder}`);
 if (!noSwiftShader) useSwiftShader();
-const { Engine } = skip ? {} : await import('../../dist/node.js');
+const { Engine, take, close } = skip ? {} : await recordingEngine();
+after(() => close?.());
 
 const families = skip ? [] : JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
 // JPEG decoders differ, and EXIF and alpha are treated otherwise than in the reference: its pixels
@@ -29,6 +31,8 @@ const unsupported = {
   'minicpmv-4.6': /the operation decay/,
   kimivl: /the operation headMatmul/,
 };
+/** Families whose encoder the CPU runs: a resampler has operations that the GPU lacks. */
+const kCpuEncoders = ['minicpmv-2.6'];
 const kShort = [
   'qwen2.5vl',
   'gemma3',
@@ -38,10 +42,13 @@ const kShort = [
   'cogvlm',
   'mistral3',
   'gemma4u',
+  'minicpmv-2.6',
 ];
 const kLogprobs = 8;
 /** Largest difference of a log-probability. */
 const kError = 0.01;
+/** Largest normalized mean squared error of the encoder's rows, by the fixtures' README. */
+const kRowError = 1e-6;
 
 const pathOf = (file) => join(folder, file);
 const isPicture = ({ type }) => type === 'image';
@@ -53,6 +60,30 @@ function expectedLogprobs({ n_vocab: n }, { logits, n_logits }) {
   const most = Math.max(...row);
   const sum = row.reduce((total, logit) => total + Math.exp(logit - most), 0);
   return Array.from(row, (logit) => logit - most - Math.log(sum));
+}
+
+function expectedRows({ embd }) {
+  const bytes = readFileSync(pathOf(embd));
+  return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+}
+
+/** |a - b|² / |b|² */
+function relativeError(a, b) {
+  assert.equal(a.length, b.length);
+  const squares = (of) => b.reduce((sum, value, i) => sum + of(a[i], value) ** 2, 0);
+  return squares((x, y) => x - y) / squares((_, y) => y);
+}
+
+/** Where the pictures of a case were encoded, and how exactly. */
+function checkRows(engine, family, entry) {
+  const { rows, inputs } = take();
+  const onCpu = kCpuEncoders.includes(family.name);
+  assert.equal(engine.stats().visionDevice, onCpu ? 'wasm' : 'webgpu');
+  if (onCpu) return assert.equal(inputs.length, 0);
+  const pictures = entry.chunks.filter(isPicture);
+  assert.equal(inputs.length, pictures.length);
+  const error = relativeError(rows, expectedRows(entry));
+  assert.ok(error < kRowError, `${entry.name}: an error of ${error}`);
 }
 
 async function load(family, cases, more = {}) {
@@ -97,6 +128,7 @@ async function checkCase(engine, family, entry) {
       `${entry.name}, ${token}: ${logprob}, ${expected[token]}`,
     );
   assert.deepEqual(tokens, entry.greedy, entry.name);
+  checkRows(engine, family, entry);
   // A pass for each chunk, at least, and one for each further token. What is kept of the prompt
   // before begins with the first chunk.
   const onCpu = family.name === 'cogvlm' ? entry.chunks.filter(isPicture).length : 0;
@@ -118,7 +150,7 @@ for (const family of families) {
     );
     continue;
   }
-  test(`${name} gives the reference's tokens and log-probabilities`, { skip }, async () => {
+  test(`${name} gives the reference's rows, tokens and log-probabilities`, { skip }, async () => {
     const { engine, warnings } = await load(family, some);
     try {
       for (const entry of some) await checkCase(engine, family, entry);

@@ -10,9 +10,8 @@ export const enum Usage {
 }
 
 export class Buffers {
-  /** Bytes of all current buffers, and their maximum so far. */
+  /** Bytes of all current buffers. */
   bytes = 0;
-  peak = 0;
   readonly #all: GPUBuffer[] = [];
   readonly #device: GPUDevice;
 
@@ -22,7 +21,6 @@ export class Buffers {
 
   make(size: number, usage: number): GPUBuffer {
     this.bytes += size;
-    this.peak = Math.max(this.peak, this.bytes);
     const buffer = this.#device.createBuffer({
       size,
       usage,

@@ -204,15 +204,9 @@ export class GpuExecutor {
     }
   }
 
-  /** Bytes of GPU memory in use, and their maximum so far. */
+  /** Bytes of GPU memory in use. */
   get bytes(): number {
     return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
-  }
-  get peak(): number {
-    return this.#buffers.peak + this.#kernels.bytes;
-  }
-  get plan(): GpuPlan {
-    return this.#plan;
   }
   /** Number of layers on the GPU, and the CPU's first operation after them; 0: there is none. */
   get layers(): number {
@@ -230,6 +224,18 @@ export class GpuExecutor {
   }
   get kernels(): GpuKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
+  }
+
+  /** What pictures/pictures.ts shares with passes. `running`: a pass, which may be cancelled. */
+  get shared() {
+    return {
+      device: this.#device,
+      kernels: this.#kernels,
+      buffers: this.#buffers,
+      counts: this.#counts,
+      host: this.#host,
+      running: this.#running,
+    };
   }
 
   /** Marks the GPU as lost and frees it. The engine requests no more passes. */

@@ -41,11 +41,8 @@ export interface GpuPath {
 
 /** A GPU that computes for an engine. */
 export interface Gpu {
-  /**
-   * Computes the forward pass that the engine requests; false: there is no request. Returns
-   * immediately when `stopped` becomes true.
-   */
-  serve(stopped: () => boolean): Promise<boolean>;
+  /** Computes the passes that the engine requests. */
+  readonly executor: GpuExecutor;
   /** Its fields of EngineStats; none once it is lost. */
   readonly device: {
     device?: 'webgpu';
@@ -53,8 +50,6 @@ export interface Gpu {
     gpuKernels?: GpuKernels;
     gpuLayers?: number;
   };
-  /** Bytes of GPU memory in use; 0 once it is lost. */
-  readonly bytes: number;
   /** Counters. Emits a warning, once per kind, for work that fell back to the CPU. */
   counts(): GpuCounts;
   /** Frees the memory. Returns whether the device is kept for another engine of this worker. */
@@ -163,7 +158,7 @@ const kLeft: [CpuFallback, string][] = [
 /** A GPU that is attached to an engine. Emits each fallback warning once. */
 class AttachedGpu implements Gpu {
   readonly #name: string;
-  readonly #executor: GpuExecutor;
+  readonly executor: GpuExecutor;
   readonly #words: Uint32Array;
   readonly #warn: Warn;
   readonly #again: (kernels: GpuKernels) => Promise<Gpu | null>;
@@ -178,35 +173,29 @@ class AttachedGpu implements Gpu {
     again: (kernels: GpuKernels) => Promise<Gpu | null>,
   ) {
     this.#again = again;
-    this.#executor = executor;
+    this.executor = executor;
     this.#name = name;
     this.#words = words;
     this.#warn = warn;
   }
 
-  get bytes(): number {
-    return this.#executor.bytes;
-  }
   get device(): Gpu['device'] {
-    return this.#executor.lost
+    return this.executor.lost
       ? {}
       : {
           device: 'webgpu',
           gpuName: this.#name,
-          gpuKernels: this.#executor.kernels,
-          gpuLayers: this.#executor.layers,
+          gpuKernels: this.executor.kernels,
+          gpuLayers: this.executor.layers,
         };
   }
-  serve(stopped: () => boolean): Promise<boolean> {
-    return this.#executor.serve(stopped);
-  }
   close(): boolean {
-    this.#wasLost = this.#executor.lost;
-    return this.#executor.close();
+    this.#wasLost = this.executor.lost;
+    return this.executor.close();
   }
   async reopen(): Promise<Gpu | null> {
     if (this.#wasLost) return this;
-    const gpu = await this.#again(this.#executor.kernels).catch(() => null);
+    const gpu = await this.#again(this.executor.kernels).catch(() => null);
     if (!gpu) this.#warn('DEVICE_LOST', 'The GPU cannot be opened again; the CPU continues.');
     return gpu;
   }
@@ -217,6 +206,6 @@ class AttachedGpu implements Gpu {
       if (left & bit)
         this.#warn('CPU_FALLBACK', `${what} are not supported on the GPU; the CPU computes.`);
     }
-    return this.#executor.counts;
+    return this.executor.counts;
   }
 }

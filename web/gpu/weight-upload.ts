@@ -43,7 +43,7 @@ export class WeightUpload {
   constructor(
     program: Program,
     plan: GpuPlan,
-    buffers: Buffers,
+    buffers: Pick<Buffers, 'make'>,
     read: ReadWeights,
     resident: (unit: number) => boolean,
   ) {

@@ -218,6 +218,11 @@ export interface EngineStats {
   gpuKernels?: GpuKernels;
   /** Number of first layers on the GPU. The CPU computes the others. */
   gpuLayers?: number;
+  /**
+   * Where the vision encoder ran for the latest prompt with new pictures: `'wasm'` if the CPU encoded
+   * any of them.
+   */
+  visionDevice?: 'wasm' | 'webgpu';
   /** Where the time of forward passes went since loading, with the option `timeBreakdown`. */
   timeBreakdown?: TimeBreakdown;
   /** The engine's internal counters. */

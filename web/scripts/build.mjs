@@ -130,6 +130,7 @@ export async function bundlePage(esbuild, common) {
       { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
       { in: 'web/gpu/quantized-cache.ts', out: 'gpu-kv' },
       { in: 'web/gpu/cpu-benchmark.ts', out: 'gpu-auto' },
+      { in: 'web/gpu/pictures/pictures.ts', out: 'gpu-pictures' },
     ],
     minify: true,
     banner: { js: importAsset },
@@ -139,7 +140,7 @@ export async function bundlePage(esbuild, common) {
     ...common,
     entryPoints: [{ in: 'web/worker/pictures/page.ts', out: 'pictures' }],
     minify: true,
-    banner: { js: pngNotice },
+    banner: { js: `${pngNotice}\n${importAsset}` },
   });
   await esbuild.build({
     ...common,

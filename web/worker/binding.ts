@@ -314,6 +314,15 @@ export interface PicturesBinding {
   ): Int32Array | null;
   /** Begins to encode what the selected slot does not hold; without `reuse`, everything. */
   begin(reuse: boolean): boolean;
+  /**
+   * The two parts of begin(), only used with a GPU: between them it encodes as many inputs as it can,
+   * each described at gpuInput() (web/gpu/pictures/input.ts). 0: none is left, or it does not fit.
+   */
+  prepare(reuse: boolean): boolean;
+  beginRest(): boolean;
+  gpuInput(): number;
+  /** The rows of that input are in memory. */
+  markEncoded(): void;
   /** Returns a Step. */
   step(): number;
   /** Address of the encoder's FillQueue; 0: there is nothing to encode. */

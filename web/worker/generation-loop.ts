@@ -257,7 +257,7 @@ export class GenerationLoop {
     io.poke();
     onStep(step);
     if (step === Step.Blocked) {
-      if (!(await gpu?.serve(() => unwanted() || this.closed))) await this.#waitForBytes();
+      if (!(await gpu?.executor.serve(() => unwanted() || this.closed))) await this.#waitForBytes();
     } else if (step === Step.Progress) this.#adapt(performance.now() - before);
     return true;
   }

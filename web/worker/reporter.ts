@@ -70,7 +70,7 @@ export class Reporter {
   snapshot(engine: Reported): Snapshot {
     const memory = JSON.parse(engine.binding.memory()) as Snapshot['memory'];
     memory.heap = engine.memory.buffer.byteLength;
-    memory.gpu = engine.gpu?.bytes ?? 0;
+    memory.gpu = engine.gpu?.executor.bytes ?? 0;
     return { stats: this.counters(engine), memory, units: engine.binding.unitStates().slice() };
   }
 

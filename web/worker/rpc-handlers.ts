@@ -285,6 +285,8 @@ export class RpcHandlers {
     return (this.#pictured ??= (await this.#platform.pictures()).picturePrompts({
       engine: { ...this.#engine, pictures },
       running: this.#running,
+      gpu: () => this.#engine.gpu,
+      encoded: (device) => (this.#reporter.stats.visionDevice = device),
       failure: () => errorOf(binding),
       error: (code, message) => new SluiceError(code as ErrorCode, message),
       abort: () => abortError() as Error,

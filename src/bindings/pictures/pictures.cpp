@@ -5,8 +5,22 @@
 #include <emscripten/bind.h>
 
 #include "bindings/engine_binding.h"
+#ifdef SLUICE_GPU
+#include "gpu/gpu_executor.h"
+#endif
 
 namespace sluice::bindings {
+
+#ifdef SLUICE_GPU
+// An input as web/gpu/pictures/input.ts reads it: addresses, and numbers of what is there. `rows`:
+// where its rows go, [n_rows][width] f32.
+struct GpuInput {
+  uint32_t ops, n_ops, mats, n_mats, vecs, n_vecs;
+  uint32_t tables, n_tables, patches, n_patches, rows, n_rows, width;
+  uint32_t neighbours, halves;
+  std::array<uint32_t, vision::kBuffers> buffers;  // floats of each
+};
+#endif
 
 class PictureBinding {
  public:
@@ -32,13 +46,27 @@ class PictureBinding {
   val layout(const val& bytes, unsigned how, const val& known, unsigned n_pictures,
              const val& rest);
   // Begins encoding the pictures that the selected slot does not hold.
-  bool begin(bool reuse_prefix);
+  bool begin(bool reuse_prefix) { return prepare(reuse_prefix) && begin_rest(); }
+  // --- its parts, where the GPU may encode: between them, gpu_input() and mark_encoded() for each
+  // input. begin_rest() begins what is left on the CPU.
+  bool prepare(bool reuse_prefix);
+  bool begin_rest();
+#ifdef SLUICE_GPU
+  // Address of a GpuInput, valid until mark_encoded() or begin_rest(). 0: none is left, or its
+  // description does not fit.
+  unsigned gpu_input();
+  void mark_encoded();
+#endif
   int step();
-  bool close_encoder() { return checked(pictures_->close_encoder()); }
+  bool close_encoder() {
+    return checked(pictures_->close_encoder());
+  }
   // Address of the encoder's FillQueue; 0: there is none.
   unsigned queue();
   // Whether the encoder waits for no read; only then may end() be called.
-  bool idle() { return pictures_->idle(); }
+  bool idle() {
+    return pictures_->idle();
+  }
   // The selected slot's generation has computed its prompt: forgets the pictures.
   bool release();
   // Ends the selected slot's work, too.
@@ -46,7 +74,9 @@ class PictureBinding {
 
  private:
   explicit PictureBinding(EngineBinding& engine) : engine_(engine) {}
-  bool checked(const Status& status) { return engine_.checked(status); }
+  bool checked(const Status& status) {
+    return engine_.checked(status);
+  }
 
   EngineBinding& engine_;
   EngineBinding header_;
@@ -56,6 +86,10 @@ class PictureBinding {
   AlignedBuffer file_;
   unsigned file_bytes_ = 0;
   std::vector<Token> tokens_;  // of the prompt
+#ifdef SLUICE_GPU
+  vision::FlatInput flat_;
+  GpuInput gpu_input_{};
+#endif
 };
 
 bool PictureBinding::open(const val& options) {
@@ -121,12 +155,57 @@ val PictureBinding::layout(const val& bytes, unsigned how, const val& known, uns
   return copy_out(std::span<const Token>(tokens_));
 }
 
-bool PictureBinding::begin(bool reuse_prefix) {
+bool PictureBinding::prepare(bool reuse_prefix) {
   engine_.drop_work();
-  if (!checked(pictures_->begin(engine_.session(), tokens_, reuse_prefix))) return false;
+  if (!checked(pictures_->prepare(engine_.session(), tokens_, reuse_prefix))) return false;
   engine_.media = pictures_->media();
   return true;
 }
+
+bool PictureBinding::begin_rest() {
+#ifdef SLUICE_GPU
+  flat_ = {};
+#endif
+  return checked(pictures_->begin_rest());
+}
+
+#ifdef SLUICE_GPU
+unsigned PictureBinding::gpu_input() {
+  flat_ = {};
+  if (!pictures_->encoding()) return 0;
+  Result<vision::FlatInput> flat = pictures_->flat_input();
+  if (!flat.ok()) return 0;
+  flat_ = std::move(*flat);
+  const std::span<float> rows = pictures_->rows();
+  const auto n_rows = static_cast<uint32_t>(flat_.sizes.n_tokens);
+  const auto count = [](size_t n) { return static_cast<uint32_t>(n); };
+  gpu_input_ = {.ops = gpu::address(flat_.ops.data()),
+                .n_ops = count(flat_.ops.size()),
+                .mats = gpu::address(flat_.mats.data()),
+                .n_mats = count(flat_.mats.size()),
+                .vecs = gpu::address(flat_.vecs.data()),
+                .n_vecs = count(flat_.vecs.size()),
+                .tables = gpu::address(flat_.tables.data()),
+                .n_tables = count(flat_.n_tables),
+                .patches = gpu::address(flat_.patches.data()),
+                .n_patches = count(flat_.n_patches),
+                .rows = gpu::address(rows.data()),
+                .n_rows = n_rows,
+                .width = count(rows.size()) / n_rows,
+                .neighbours = flat_.neighbours ? 1u : 0u,
+                .halves = flat_.halves ? 1u : 0u,
+                .buffers = {}};
+  for (size_t i = 0; i < vision::kBuffers; ++i) {
+    gpu_input_.buffers[i] = static_cast<uint32_t>(flat_.sizes.buffers[i]);
+  }
+  return gpu::address(&gpu_input_);
+}
+
+void PictureBinding::mark_encoded() {
+  flat_ = {};
+  pictures_->mark_encoded();
+}
+#endif
 
 int PictureBinding::step() {
   switch (pictures_->step()) {
@@ -158,6 +237,9 @@ bool PictureBinding::release() {
 }
 
 bool PictureBinding::end() {
+#ifdef SLUICE_GPU
+  flat_ = {};
+#endif
   engine_.drop_work();
   engine_.media = {};
   image_ = {};
@@ -179,6 +261,12 @@ EMSCRIPTEN_BINDINGS(sluice_pictures) {
       .function("addFile", &PictureBinding::add_file)
       .function("layout", &PictureBinding::layout)
       .function("begin", &PictureBinding::begin)
+#ifdef SLUICE_GPU
+      .function("prepare", &PictureBinding::prepare)
+      .function("gpuInput", &PictureBinding::gpu_input)
+      .function("markEncoded", &PictureBinding::mark_encoded)
+      .function("beginRest", &PictureBinding::begin_rest)
+#endif
       .function("step", &PictureBinding::step)
       .function("closeEncoder", &PictureBinding::close_encoder)
       .function("queue", &PictureBinding::queue)

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import decodeJpeg, { init as initJpeg } from '@jsquash/jpeg/decode.js';
 import decodeWebp, { init as initWebp } from '@jsquash/webp/decode.js';
 
+import type * as GpuPictures from '../../gpu/pictures/pictures.js';
 import type { Decoders, PicturesModule } from './types.js';
 import { Prompts } from './prompts.js';
 
@@ -28,6 +29,8 @@ let webp: Promise<unknown> | undefined;
 
 const decoders: Decoders = {
   byEngine: ['gif', 'bmp'],
+  gpuPictures: async () =>
+    (await import(new URL('./gpu-pictures.js', import.meta.url).href)) as typeof GpuPictures,
   async file(bytes, format) {
     if (format === 'jpeg') {
       await (jpeg ??= compiled('./jpeg.wasm').then((module) => initJpeg(module)));

@@ -1,5 +1,7 @@
 // Pictures in the browser's worker: the browser decodes what is not PNG.
 
+import type * as GpuPictures from '../../gpu/pictures/pictures.js';
+import { asset } from '../../io/asset.js';
 import type { Decoders, PicturesModule, Rgba } from './types.js';
 import { Prompts } from './prompts.js';
 
@@ -14,6 +16,8 @@ async function bitmap(image: ImageBitmap): Promise<Rgba> {
 
 const decoders: Decoders = {
   bitmap,
+  gpuPictures: () =>
+    asset<typeof GpuPictures>('gpu-pictures.js', new URL('./gpu-pictures.js', import.meta.url)),
   async file(bytes, format) {
     const blob = new Blob([bytes], { type: `image/${format}` });
     const image = await createImageBitmap(blob, {

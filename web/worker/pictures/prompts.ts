@@ -59,14 +59,27 @@ export class Prompts implements PicturePrompts {
     return tokens!;
   }
 
-  /** Encodes the pictures that the selected slot does not hold; without `reuse`, all. */
+  /**
+   * Encodes the pictures that the selected slot does not hold; without `reuse`, all. The GPU takes what
+   * it can, and the CPU the rest.
+   */
   async encode(reuse: boolean, flag: Cancellable): Promise<void> {
     const { engine, running } = this.#host;
     const { pictures, memory, io } = engine;
     await running.quiet();
-    this.#check(pictures.begin(reuse));
+    const gpu = this.#host.gpu();
+    if (gpu) {
+      this.#check(pictures.prepare(reuse));
+      const { encode } = await this.#decoders.gpuPictures();
+      const stopped = (): boolean => flag.cancelled || running.closed;
+      const done = await encode(gpu.executor, pictures, stopped);
+      await this.#breathe(flag);
+      if (done) this.#host.encoded('webgpu');
+      this.#check(pictures.beginRest());
+    } else this.#check(pictures.begin(reuse));
     const address = pictures.queue();
-    if (!address) return;
+    if (!address) return gpu ? void this.#check(pictures.closeEncoder()) : undefined;
+    this.#host.encoded('wasm');
     this.#queue = new QueueView(memory, address);
     await io.attach(memory, address, kProjectorFiles);
     let seen = -1;

@@ -1,5 +1,7 @@
 // What pictures need of the worker, and the worker of pictures, without either's code.
 
+import type { Gpu } from '../../gpu/gpu.js';
+import type * as GpuPictures from '../../gpu/pictures/pictures.js';
 import type { Io } from '../../io/io.js';
 import type { LayoutSpec } from '../../protocol/messages.js';
 import type { ModelInfo } from '../../protocol/types.js';
@@ -44,6 +46,10 @@ export interface PicturesHost {
     /** Waits for the model's pending reads. */
     quiet(): Promise<void>;
   };
+  /** The engine's GPU, if it has one. */
+  gpu(): Gpu | null | undefined;
+  /** Notes where pictures were encoded. */
+  encoded(device: 'wasm' | 'webgpu'): void;
   /** The error of the engine's last call. */
   failure(): Error;
   /** An error with a code. */
@@ -72,13 +78,15 @@ export interface EngineFile {
   file: Uint8Array;
 }
 
-/** What a platform decodes. */
+/** What a platform decodes, and how it loads a module. */
 export interface Decoders {
   /** Formats that are left to the engine. */
   byEngine?: readonly string[];
   /** A picture's file that is not PNG, as it is stored. */
   file(bytes: Uint8Array<ArrayBuffer>, format: string): Promise<Rgba>;
   bitmap?(bitmap: ImageBitmap): Promise<Rgba>;
+  /** Loads gpu-pictures.js. Errors: MODULE_LOAD. */
+  gpuPictures(): Promise<typeof GpuPictures>;
 }
 
 export type Fail = (code: string, message: string) => Error;

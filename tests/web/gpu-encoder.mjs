@@ -1,0 +1,69 @@
+// A copy of dist/ whose gpu-pictures.js also appends what the GPU has encoded to a file: the rows of
+// each input, as f32. A second file gets a line of JSON for each: dispatches, and layers of the encoder.
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { root } from './helpers.mjs';
+
+const kRows = 10; // fields of GpuInput (src/bindings/pictures/pictures.cpp)
+const kNRows = 11;
+const kWidth = 12;
+
+const wrapper = (rows, counts) => `
+import { appendFileSync } from 'node:fs';
+import * as own from './gpu-pictures-own.js';
+export async function encode(executor, pictures, stopped) {
+  const { counts, host } = executor.shared;
+  let words, before;
+  return own.encode(executor, {
+    gpuInput() {
+      const address = pictures.gpuInput();
+      words = new Uint32Array(host.memory.buffer, address, 21);
+      before = counts.dispatches;
+      return address;
+    },
+    markEncoded() {
+      const floats = words[${kNRows}] * words[${kWidth}];
+      appendFileSync(${JSON.stringify(rows)}, new Uint8Array(host.memory.buffer, words[${kRows}], 4 * floats).slice());
+      appendFileSync(${JSON.stringify(counts)}, JSON.stringify({ dispatches: counts.dispatches - before }) + '\\n');
+      pictures.markEncoded();
+    },
+  }, stopped);
+}
+`;
+
+/**
+ * `Engine` of the copy; `take` returns what was encoded since its last call, and `close` deletes the
+ * copy.
+ */
+export async function recordingEngine() {
+  mkdirSync(join(root, 'build', 'web-tests'), { recursive: true });
+  const folder = mkdtempSync(join(root, 'build', 'web-tests', 'gpu-encoder-'));
+  const dist = join(folder, 'dist');
+  cpSync(join(root, 'dist'), dist, {
+    recursive: true,
+    filter: (path) => !path.endsWith('.map') && !/^engine\.(?!gpu-full)/.test(basename(path)),
+  });
+  const [rows, counts] = ['rows', 'counts'].map((name) => join(folder, name));
+  cpSync(join(dist, 'gpu-pictures.js'), join(dist, 'gpu-pictures-own.js'));
+  writeFileSync(join(dist, 'gpu-pictures.js'), wrapper(rows, counts));
+  const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
+  const take = () => {
+    const bytes = existsSync(rows) ? readFileSync(rows) : Buffer.alloc(0);
+    const lines = existsSync(counts) ? readFileSync(counts, 'utf8').trim().split('\n') : [];
+    for (const file of [rows, counts]) rmSync(file, { force: true });
+    return {
+      rows: new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
+      inputs: lines.map((line) => JSON.parse(line)),
+    };
+  };
+  return { Engine, take, close: () => rmSync(folder, { recursive: true }) };
+}
