@@ -1,6 +1,6 @@
 // Heads of queries, keys and values where the KV cache is quantized: RMS norm (NORM), RoPE, and the
-// Hadamard transform. Queries stay in the arena, keys and values go to the KV cache. One workgroup per head;
-// scores do not change, since queries and keys are transformed alike.
+// Hadamard transform. Queries stay in the arena, keys and values go to the KV cache. One workgroup per
+// head; scores do not change, since queries and keys are transformed alike.
 struct Params {
   x: u32, x_ld: u32, rot: u32, column: u32,
   table: u32, neox: u32, heads: u32, kv_heads: u32,

@@ -1,15 +1,12 @@
-// For Q4_K and Q5_K, whose block begins with d and dmin: d * scale and dmin * minimum of sub-block
-// j, from 12 bytes with 6 bits each.
+// For Q4_K and Q5_K, whose block begins with d and dmin: d * scale of sub-blocks j and j + 1, then
+// -dmin * minimum of both, from 12 bytes with 6 bits each; j is even. A word has bytes of four.
 //@ each binding
-fn scale_and_minimum$(block: u32, j: u32) -> vec2f {
-  let at = block + 4u;
-  var s: vec2u;
-  if (j < 4u) {
-    s = vec2u(byte$(at + j), byte$(at + j + 4u)) & vec2u(63u);
-  } else {
-    let low = byte$(at + j + 4u);
-    s = vec2u(low & 15u, low >> 4u) | ((vec2u(byte$(at + j - 4u), byte$(at + j)) >> vec2u(6u)) << vec2u(4u));
+fn scales_and_minima$(block: u32, j: u32) -> vec4f {
+  let w = vec3u(word$(block + 4u), word$(block + 8u), word$(block + 12u)) >> vec3u((j & 2u) * 8u);
+  var s = w.xy & vec2u(0x3f3fu);
+  if (j >= 4u) {
+    s = (vec2u(w.z, w.z >> 4u) & vec2u(0x0f0fu)) | ((w.xy & vec2u(0xc0c0u)) >> vec2u(2u));
   }
-  return vec2f(half$(block), half$(block + 2u)) * vec2f(s);
+  return vec4f(bytes(s.x | (s.y << 16u))) * vec4f(vec2f(half$(block)), -vec2f(half$(block + 2u)));
 }
 //@ once

@@ -9,8 +9,7 @@ fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 5u) * 144u;
   let j = ((unit >> 3u) & 3u) * 2u;
   let q = word$(block + 16u + (unit & 31u) * 4u);
-  let s0 = scale_and_minimum$(block, j);
-  let s1 = scale_and_minimum$(block, j + 1u);
-  return Codes(nibbles(q), vec2f(s0.x, s1.x), -vec2f(s0.y, s1.y));
+  let s = scales_and_minima$(block, j);
+  return Codes(nibbles(q), s.xy, s.zw);
 }
 //@ once

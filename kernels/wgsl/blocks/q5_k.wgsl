@@ -9,8 +9,7 @@ fn codes$(row: u32, unit: u32) -> Codes {
   let j = ((unit >> 3u) & 3u) * 2u;
   let q = word$(block + 48u + (unit & 31u) * 4u);
   let fifth = word$(block + 16u + (unit & 7u) * 4u) >> j;
-  let s0 = scale_and_minimum$(block, j);
-  let s1 = scale_and_minimum$(block, j + 1u);
-  return Codes(nibbles(q) | (bit_of_bytes(fifth) * 16u), vec2f(s0.x, s1.x), -vec2f(s0.y, s1.y));
+  let s = scales_and_minima$(block, j);
+  return Codes(nibbles(q) | (bit_of_bytes(fifth) * 16u), s.xy, s.zw);
 }
 //@ once
