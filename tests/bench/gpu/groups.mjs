@@ -7,6 +7,7 @@ export const formGroups = [
   'norms',
   'vectors',
   'attention',
+  'attentionQ4',
   'experts',
   'recurrent',
   'sampling',

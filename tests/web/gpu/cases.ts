@@ -542,7 +542,8 @@ interface AttentionShape {
   dv: number;
   tokens: number;
   first: number;
-  type?: 'f16' | 'q8_0';
+  /** q4_0: batches that end no group. */
+  type?: 'f16' | 'q8_0' | 'q4_0';
   window?: number;
   chunked?: boolean;
   causal?: boolean;
@@ -559,6 +560,8 @@ interface AttentionShape {
   normed?: boolean;
 }
 
+/** kKvLevels4 (kernels/kernels.h). */
+const kLevels4 = [-63, -50, -40, -30, -22, -15, -9, -3, 3, 9, 15, 22, 30, 40, 50, 63];
 const half = (random: Random) => (random.below(2) << 15) | (0x2c00 + random.below(0x1200));
 
 /** Rotates the batch's keys, stores its KV rows after random ones, then attends. */
@@ -577,31 +580,50 @@ function attend(h: Harness, s: AttentionShape): void {
   } = s;
   const end = first + tokens,
     capacity = s.capacity ?? end;
+  const blockBytes = type === 'q4_0' ? 20 : 36;
   const rowOf = (n: number) =>
-    type === 'f16' ? Math.ceil((2 * n) / 4) * 4 : Math.ceil(n / 32) * 36;
+    type === 'f16' ? Math.ceil((2 * n) / 4) * 4 : Math.ceil(n / 32) * blockBytes;
   const keyRow = rowOf(dk),
     valueRow = inKeys ? keyRow : rowOf(dv);
   const perHead = capacity * (keyRow + (inKeys ? 0 : valueRow));
-  const bytes = new Uint8Array(kvHeads * perHead);
+  // q4_0: rows of halves behind the blocks.
+  const halfRow = 2 * kvHeads * (dk + dv);
+  const halvesAt = kvHeads * perHead;
+  const bytes = new Uint8Array(halvesAt + (type === 'q4_0' ? capacity * halfRow : 0));
   const view = new DataView(bytes.buffer);
   const fill = (at: number, n: number) => {
     if (type === 'f16')
       for (let i = 0; i < n; ++i) view.setUint16(at + 2 * i, half(h.random), true);
     else
       for (let b = 0; b < Math.ceil(n / 32); ++b) {
-        view.setUint32(at + 36 * b, 0x3c000000 + (h.random.below(64) << 16), true);
-        for (let i = 0; i < 32; ++i) view.setInt8(at + 36 * b + 4 + i, h.random.below(255) - 127);
+        const block = at + blockBytes * b;
+        view.setUint32(block, 0x3c000000 + (h.random.below(64) << 16), true);
+        for (let i = 4; i < blockBytes; ++i) view.setInt8(block + i, h.random.below(255) - 127);
       }
   };
-  const keptIn = (v: DataView, at: number, i: number) =>
-    type === 'f16'
-      ? halfValue(v.getUint16(at + 2 * i, true))
-      : v.getFloat32(at + 36 * (i >> 5), true) * v.getInt8(at + 36 * (i >> 5) + 4 + (i % 32));
+  const keptIn = (v: DataView, at: number, i: number) => {
+    if (type === 'f16' || at >= halvesAt) return halfValue(v.getUint16(at + 2 * i, true));
+    const block = at + blockBytes * (i >> 5);
+    const scale = v.getFloat32(block, true);
+    if (type === 'q8_0') return scale * v.getInt8(block + 4 + (i % 32));
+    const codes = v.getUint8(block + 4 + (i % 16));
+    return scale * kLevels4[(codes >> (i & 16 ? 4 : 0)) & 15]!;
+  };
+  /** Where a query at `own` reads position `p`, which `at` gives for blocks. */
+  const readAt = (at: (head: number, p: number) => number, keys: boolean) => {
+    return (head: number, p: number, own: number): number =>
+      type === 'q4_0' && p >> 6 === own >> 6
+        ? halvesAt + (p % capacity) * halfRow + 2 * (keys ? head * dk : kvHeads * dk + head * dv)
+        : at(head, p);
+  };
   const keyAt = (head: number, position: number) => head * perHead + (position % capacity) * keyRow;
   const valueAt = (head: number, position: number) =>
     inKeys
       ? keyAt(head, position)
       : head * perHead + capacity * keyRow + (position % capacity) * valueRow;
+  const keyRead = readAt(keyAt, true),
+    valueRead = readAt(valueAt, false);
+  for (let at = halvesAt; at < bytes.length; at += 2) view.setUint16(at, half(h.random), true);
   for (let head = 0; head < kvHeads; ++head) {
     for (let place = 0; place < capacity; ++place) {
       fill(keyAt(head, place), dk);
@@ -658,12 +680,12 @@ function attend(h: Harness, s: AttentionShape): void {
   for (let i = 0; i < kvHeads; ++i) {
     for (let t = 0; t < tokens; ++t) {
       stored.set(
-        keyAt(i, first + t),
+        keyRead(i, first + t, first + t),
         head(dk, (d) => rotated(t, (heads + i) * dk, d)),
       );
       if (!inKeys)
         stored.set(
-          valueAt(i, first + t),
+          valueRead(i, first + t, first + t),
           head(dv, (d) => h.get(qkv, t, (heads + kvHeads) * dk + i * dv + d)),
         );
     }
@@ -675,14 +697,16 @@ function attend(h: Harness, s: AttentionShape): void {
       const most = (i: number) => Math.max(...values.slice(i & ~31, (i & ~31) + 32).map(Math.abs));
       values.forEach((value, i) => {
         const got = keptIn(now, at, i);
-        const allowed = type === 'f16' ? Math.abs(value) * 2 ** -11 + 1e-6 : (most(i) / 127) * 0.51;
+        const allowed =
+          type !== 'q8_0' ? Math.abs(value) * 2 ** -11 + 1e-6 : (most(i) / 127) * 0.51;
         if (!(Math.abs(got - value) <= allowed))
           failures.push(`${name}: stored ${got}, not ${value}`);
       });
     }
     for (let i = 0; i < bytes.length; i += 4) {
       const inside = [...stored.keys()].some(
-        (at) => i >= at && i < at + Math.max(keyRow, valueRow),
+        (at) =>
+          i >= at && i < at + (at < halvesAt ? Math.max(keyRow, valueRow) : 2 * Math.max(dk, dv)),
       );
       if (!inside && view.getUint32(i) !== now.getUint32(i))
         failures.push(`${name}: byte ${i} of the cache has changed`);
@@ -701,6 +725,9 @@ function attend(h: Harness, s: AttentionShape): void {
     values: inKeys ? 0 : capacity * keyRow,
     valueHead: perHead,
     valueRow,
+    ...(type === 'q4_0' && {
+      recent: { recent_at: halvesAt / 4, recent_capacity: capacity },
+    }),
   };
   const out = h.place(tokens, heads * dv);
   const scratch = h.place(1, attentionScratch(heads, dv));
@@ -753,7 +780,7 @@ function attend(h: Harness, s: AttentionShape): void {
   const cached = (at: number, i: number) => {
     const values = stored.get(at);
     if (!values) return keptIn(view, at, i);
-    if (type === 'f16') return roundToHalf(values[i]!);
+    if (type !== 'q8_0') return roundToHalf(values[i]!);
     const most = Math.max(...values.slice(i & ~31, (i & ~31) + 32).map(Math.abs));
     const d = toBf16(Math.fround(most / 127));
     return d * Math.max(-127, Math.min(127, Math.round(values[i]! / d)));
@@ -778,7 +805,8 @@ function attend(h: Harness, s: AttentionShape): void {
     const scores = [];
     for (let p = from; p < until; ++p) {
       let score = 0;
-      for (let d = 0; d < dk; ++d) score += queries[t]![head]![d]! * cached(keyAt(kvHead, p), d);
+      for (let d = 0; d < dk; ++d)
+        score += queries[t]![head]![d]! * cached(keyRead(kvHead, p, position), d);
       score *= scale;
       if (s.softcap) score = s.softcap * Math.tanh(score / s.softcap);
       scores.push(score - slope * Math.abs(p - position));
@@ -788,7 +816,10 @@ function attend(h: Harness, s: AttentionShape): void {
     const weights = scores.map((x) => Math.exp(x - top));
     const sum = weights.reduce((a, b) => a + b, 0) + Math.exp(sink - top);
     const row = Array.from({ length: dv }, (_, c) =>
-      weights.reduce((a, w, j) => a + (w / sum) * cached(valueAt(kvHead, from + j), c), 0),
+      weights.reduce(
+        (a, w, j) => a + (w / sum) * cached(valueRead(kvHead, from + j, position), c),
+        0,
+      ),
     );
     return type === 'f16' ? row : transformed(row);
   };
@@ -898,6 +929,14 @@ export function attention(h: Harness): void {
   });
 }
 
+/** A cache in q4_0: its own group of positions as halves, earlier ones as codes. */
+export function attentionQ4(h: Harness): void {
+  const shape = { heads: 4, kvHeads: 2, dk: 32, dv: 48, type: 'q4_0' } as const;
+  attend(h, { ...shape, tokens: 3, first: 130, capacity: 192, rot: 20, normed: true });
+  attend(h, { ...shape, tokens: 1, first: 300, capacity: 320 });
+  attend(h, { ...shape, tokens: 21, first: 64, capacity: 192, window: 40, rot: 32 });
+}
+
 /** The Hadamard transform of a head, whose size need not be a power of two. */
 function transformed(x: number[]): number[] {
   const sign = (i: number) => (i.toString(2).replaceAll('0', '').length % 2 ? -1 : 1);
@@ -962,6 +1001,7 @@ export const groups: Record<string, (h: Harness) => void> = {
   vectors,
   attention,
   moreAttention,
+  attentionQ4,
   experts,
   recurrent,
   sampling,
