@@ -116,6 +116,17 @@ export class FakePictures implements PicturesBinding {
     this.engine.sees = true;
     return true;
   }
+  /** Used with a GPU, which the fake engine has not. */
+  prepare(): boolean {
+    return false;
+  }
+  beginRest(): boolean {
+    return false;
+  }
+  gpuInput(): number {
+    return 0;
+  }
+  markEncoded(): void {}
   step(): number {
     return Step.Done;
   }
