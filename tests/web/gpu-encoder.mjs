@@ -1,5 +1,6 @@
 // A copy of dist/ whose gpu-pictures.js also appends what the GPU has encoded to a file: the rows of
 // each input, as f32. A second file gets a line of JSON for each: dispatches, and layers of the encoder.
+import assert from 'node:assert/strict';
 import {
   cpSync,
   existsSync,
@@ -9,7 +10,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { root } from './helpers.mjs';
 
@@ -40,11 +41,8 @@ export async function encode(executor, pictures, stopped) {
 }
 `;
 
-/**
- * `Engine` of the copy; `take` returns what was encoded since its last call, and `close` deletes the
- * copy.
- */
-export async function recordingEngine() {
+/** `Engine` of a copy of dist/, after `change` of its directory. `close` deletes the copy. */
+async function changedEngine(change) {
   mkdirSync(join(root, 'build', 'web-tests'), { recursive: true });
   const folder = mkdtempSync(join(root, 'build', 'web-tests', 'gpu-encoder-'));
   const dist = join(folder, 'dist');
@@ -52,10 +50,29 @@ export async function recordingEngine() {
     recursive: true,
     filter: (path) => !path.endsWith('.map') && !/^engine\.(?!gpu-full)/.test(basename(path)),
   });
-  const [rows, counts] = ['rows', 'counts'].map((name) => join(folder, name));
-  cpSync(join(dist, 'gpu-pictures.js'), join(dist, 'gpu-pictures-own.js'));
-  writeFileSync(join(dist, 'gpu-pictures.js'), wrapper(rows, counts));
+  change(dist);
   const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
+  return { Engine, folder, close: () => rmSync(folder, { recursive: true }) };
+}
+
+/** The encoder's shaders do not compile. */
+export const brokenEngine = () =>
+  changedEngine((dist) => {
+    const file = join(dist, 'gpu-pictures.js');
+    const text = readFileSync(file, 'utf8');
+    const broken = text.replaceAll('fn main(', 'fn main((');
+    assert.notEqual(broken, text);
+    writeFileSync(file, broken);
+  });
+
+/** `take` returns what was encoded since its last call. */
+export async function recordingEngine() {
+  const names = (folder) => ['rows', 'counts'].map((name) => join(folder, name));
+  const { Engine, folder, close } = await changedEngine((dist) => {
+    cpSync(join(dist, 'gpu-pictures.js'), join(dist, 'gpu-pictures-own.js'));
+    writeFileSync(join(dist, 'gpu-pictures.js'), wrapper(...names(dirname(dist))));
+  });
+  const [rows, counts] = names(folder);
   const take = () => {
     const bytes = existsSync(rows) ? readFileSync(rows) : Buffer.alloc(0);
     const lines = existsSync(counts) ? readFileSync(counts, 'utf8').trim().split('\n') : [];
@@ -65,5 +82,5 @@ export async function recordingEngine() {
       inputs: lines.map((line) => JSON.parse(line)),
     };
   };
-  return { Engine, take, close: () => rmSync(folder, { recursive: true }) };
+  return { Engine, take, close };
 }

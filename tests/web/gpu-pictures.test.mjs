@@ -8,7 +8,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { all } from '../extent.mjs';
-import { recordingEngine } from './gpu-encoder.mjs';
+import { brokenEngine, recordingEngine } from './gpu-encoder.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
@@ -86,11 +86,11 @@ function checkRows(engine, family, entry) {
   assert.ok(error < kRowError, `${entry.name}: an error of ${error}`);
 }
 
-async function load(family, cases, more = {}) {
+async function load(family, cases, { from = Engine, ...more } = {}) {
   const warnings = [];
   const lengthOf = ({ chunks, greedy }) =>
     chunks.reduce((n, { n_tokens, tokens }) => n + (n_tokens ?? tokens.length), greedy.length);
-  const engine = await Engine.load(pathOf(family.model), {
+  const engine = await from.load(pathOf(family.model), {
     projector: pathOf(family.mmproj),
     device: 'webgpu',
     contextLength: Math.max(...cases.map(lengthOf)),
@@ -174,3 +174,19 @@ test('layers on both devices, and two pictures', { skip }, async () => {
     await engine.dispose();
   }
 });
+
+test(
+  'a shader of the encoder that does not compile leaves everything to the CPU',
+  { skip },
+  async (t) => {
+    const broken = await brokenEngine();
+    t.after(broken.close);
+    const family = families.find(({ name }) => name === 'gemma3');
+    const { engine, warnings } = await load(family, family.cases, { from: broken.Engine });
+    const [entry] = family.cases;
+    assert.deepEqual((await generated(engine, entry)).tokens, entry.greedy);
+    assert.equal(engine.stats().visionDevice, 'wasm');
+    assert.deepEqual(warnings, ['DEVICE_LOST']);
+    await engine.dispose();
+  },
+);

@@ -16,7 +16,10 @@ export class OpenDevice {
 
   constructor(device: GPUDevice) {
     this.device = device;
-    device.addEventListener('uncapturederror', ({ error }) => this.#onLost?.(error.message));
+    // Later, since Dawn in Node waits forever if a device is destroyed within this event.
+    device.addEventListener('uncapturederror', ({ error }) =>
+      setTimeout(() => this.#onLost?.(error.message)),
+    );
     void device.lost.then(({ message }) => {
       this.#why = message || 'unknown reason';
       if (kept === this) kept = null;
