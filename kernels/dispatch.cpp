@@ -49,11 +49,14 @@ const Table* by_name(const char* name) {
 }
 
 const Table& best() {
-  for (const Choice& choice : kChoices) {
-    if (choice.runs_here()) return *choice.table;
-  }
   // The last entry always runs, or is the only one of a wasm binary; by_name() rejects that one.
-  return *kChoices[kCount - 1].table;
+  static const Table* const chosen = [] {
+    for (const Choice& choice : kChoices) {
+      if (choice.runs_here()) return choice.table;
+    }
+    return kChoices[kCount - 1].table;
+  }();
+  return *chosen;
 }
 
 const char* const* available() {
