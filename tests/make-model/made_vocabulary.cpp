@@ -164,7 +164,6 @@ void add_byte_level(GgufWriter* writer, std::string_view pre, uint32_t base,
   const auto letters = byte_letters();
   Builder builder(letters[' ']);
   for (const std::string& letter : letters) builder.add(letter);
-  builder.join(letters['\n'], letters['\n'], base);  // pictures of llama.cpp need this token
   builder.grow(base, seed);
   std::vector<int32_t> types(base, kNormal);
   for (const std::string& special : specials) {
@@ -187,10 +186,10 @@ const std::vector<std::string>& chatml_specials() {
   return specials;
 }
 
-// The tokens around the tiles of a picture.
+// The tokens around the tiles of a picture. llama.cpp looks for one of two line ends too.
 std::vector<std::string> smolvlm_specials() {
   std::vector<std::string> specials = chatml_specials();
-  specials.insert(specials.end(), {"<image>", "<fake_token_around_image>", "<global-img>"});
+  specials.insert(specials.end(), {"<image>", "<fake_token_around_image>", "<global-img>", "\n\n"});
   for (uint32_t row = 1; row <= kSmolVlmTiles; ++row) {
     for (uint32_t column = 1; column <= kSmolVlmTiles; ++column) {
       specials.push_back("<row_" + std::to_string(row) + "_col_" + std::to_string(column) + ">");
