@@ -21,7 +21,7 @@ export class OpenDevice {
       setTimeout(() => this.#onLost?.(error.message)),
     );
     void device.lost.then(({ message }) => {
-      this.#why = message || 'unknown reason';
+      this.#why = message || 'unknown';
       if (kept === this) kept = null;
       this.#onLost?.(this.#why);
     });
