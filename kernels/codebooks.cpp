@@ -176,9 +176,6 @@ void expand(const uint64_t* set, const uint8_t (&digits)[kBase], Entry* out) {
 }
 
 Codebooks expanded() {
-  constexpr uint8_t kIq2Values[3] = {8, 25, 43}, kIq1Values[3] = {0xf8, 0, 8};
-  constexpr uint8_t kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};
-  constexpr uint8_t kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
   Codebooks all;
   expand<3, 8>(kIq2Xxs, kIq2Values, all.iq2_xxs);
   expand<3, 8>(kIq2Xs, kIq2Values, all.iq2_xs);

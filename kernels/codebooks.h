@@ -8,11 +8,17 @@
 
 namespace sluice::kernels {
 
+// The values that entries consist of.
+inline constexpr uint8_t kIq2Values[3] = {8, 25, 43};
+inline constexpr uint8_t kIq1Values[3] = {0xf8, 0, 8};  // eight times -1, 0 and 1, as int8
+inline constexpr uint8_t kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+inline constexpr uint8_t kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+
 struct Codebooks {
-  uint64_t iq2_xxs[256], iq2_xs[512], iq2_s[1024];  // of 8, 25 and 43
-  uint64_t iq1[2048];                               // eight times -1, 0 and 1, as int8
-  uint32_t iq3_xxs[256];                            // of 4, 12, 20, 28, 36, 44, 52 and 62
-  uint32_t iq3_s[512];                              // of odd numbers from 1 to 15
+  uint64_t iq2_xxs[256], iq2_xs[512], iq2_s[1024];
+  uint64_t iq1[2048];
+  uint32_t iq3_xxs[256];
+  uint32_t iq3_s[512];
 };
 [[nodiscard]] const Codebooks& codebooks();
 

@@ -20,6 +20,11 @@ constexpr bool kHalvesOnly = false;
 #endif
 constexpr int kHalf = kActValues / 2;  // columns of half a sub-block
 
+// IQ1's delta in every byte: -1 where the bit is set, else 1.
+SLUICE_INLINE LaneBytes delta_of(UnsignedLanes high, int bit) {
+  return __builtin_bit_cast(LaneBytes, (0 - (high >> bit & 1)) | 0x01010101u);
+}
+
 // Where a block of a row group is decoded to. Table entries are written row by row first, and only
 // once all of the block's are there are they read as vectors: a vector load has to wait for the
 // stores of what it reads.
@@ -93,8 +98,7 @@ struct Decoded {
   template <int kBit, int kStep>
   SLUICE_INLINE_METHOD void shift_octets(int b, int v, UnsignedLanes high) const {
     SLUICE_NO_UNROLL for (int octet = 4 * b; octet < 4 * b + 4; ++octet, high >>= kStep) {
-      const UnsignedLanes down = high >> kBit & 1;
-      const LaneBytes delta = __builtin_bit_cast(LaneBytes, (0 - down) | 0x01010101u);
+      const LaneBytes delta = delta_of(high, kBit);
       const Octet entries = take(octet, v);
       SLUICE_UNROLL for (int i = 0; i < 2; ++i) put(2 * octet + i, v, entries.quad[i] + delta);
     }

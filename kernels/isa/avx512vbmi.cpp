@@ -85,14 +85,13 @@ SLUICE_INLINE __m512i places(int first, int step) {
 SLUICE_INLINE __m512i take_bits(__m512i places, __m512i from) {
   return _mm512_multishift_epi64_epi8(places, from);
 }
-// `values`, repeated: a shuffle looks at six bits, and codes have two or three.
+// `values`, repeated every four or eight bytes: a shuffle looks at six bits, and codes have two or
+// three.
 template <size_t kValues>
 SLUICE_INLINE __m512i repeated(const uint8_t (&values)[kValues]) {
-  static_assert(kValues == 4 || kValues == 8);
-  if constexpr (kValues == 4) {
-    int32_t four;
-    memcpy(&four, values, 4);
-    return _mm512_set1_epi32(four);
+  static_assert(kValues == 3 || kValues == 8);
+  if constexpr (kValues == 3) {
+    return _mm512_set1_epi32(values[0] | values[1] << 8 | values[2] << 16);
   } else {
     int64_t eight;
     memcpy(&eight, values, 8);
@@ -118,10 +117,6 @@ SLUICE_INLINE LaneBytes quad_of(const FourCodes& codes, int at, __m512i values) 
       _mm512_mask_multishift_epi64_epi8(first, kSecond, places(8 * at - 8, 4), codes.half[1]);
   return lane_bytes(_mm512_permutexvar_epi8(code, values));
 }
-
-constexpr uint8_t kIq2Values[4] = {8, 25, 43}, kIq1Values[4] = {0xf8, 0, 8};
-constexpr uint8_t kIq3XxsValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};
-constexpr uint8_t kIq3SValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 // Four octets of IQ2 with a byte of signs each; octet l is in byte kAt[l] of the codes.
 template <int kEntries>
@@ -159,8 +154,7 @@ SLUICE_INLINE void put_iq1(const uint8_t* words, int b, UnsignedLanes upper, Dec
   const FourCodes codes = look_up_codes(tables, vector_of(load_word(words, b, 0)), high);
   const __m512i values = repeated(kIq1Values);
   SLUICE_UNROLL for (int l = 0; l < 4; ++l) {
-    const UnsignedLanes down = upper >> (kDeltaBit == 15 ? 15 : kStep * l + kDeltaBit) & 1;
-    const auto delta = __builtin_bit_cast(LaneBytes, (0 - down) | 0x01010101u);
+    const LaneBytes delta = delta_of(upper, kDeltaBit == 15 ? 15 : kStep * l + kDeltaBit);
     const Decoded::Octet octet = octet_of(codes, l, values);
     out.put(2 * (4 * b + l), 0, octet.quad[0] + delta);
     out.put(2 * (4 * b + l) + 1, 0, octet.quad[1] + delta);
