@@ -217,6 +217,13 @@ TEST(Gptq, ChoosesEachCodeForTheErrorsBeforeIt) {
   EXPECT_LT(others, x.size() / 100);
 }
 
+std::vector<float> without_feedback(const Quantizers& by, Type type, const std::vector<float>& x,
+                                    const std::vector<float>& w) {
+  std::vector<uint8_t> blocks(x.size() * 4);
+  by.of(type)(x.data(), w.data(), static_cast<int64_t>(x.size()), blocks.data());
+  return decoded(type, blocks, x.size());
+}
+
 // Correlated inputs let every type lose less on the outputs.
 TEST(Gptq, LowersTheErrorOfOutputs) {
   constexpr size_t kCols = 512, kRows = 16;
@@ -228,9 +235,7 @@ TEST(Gptq, LowersTheErrorOfOutputs) {
   for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(h[i % kCols * (kCols + 1)]);
   const Quantizers by = best_quantizers();
   for (const Type type : types()) {
-    std::vector<uint8_t> plain(x.size() * 4);
-    by.of(type)(x.data(), w.data(), static_cast<int64_t>(x.size()), plain.data());
-    const std::vector<float> before = decoded(type, plain, x.size());
+    const std::vector<float> before = without_feedback(by, type, x, w);
     const std::vector<float> after = decoded(type, quantized(by, type, f, x), x.size());
     double without = 0, with = 0;
     for (size_t row = 0; row < kRows; ++row) {
@@ -261,9 +266,7 @@ TEST(Gptq, KeepsTheErrorOfUncorrelatedInputs) {
   const std::vector<float> x = normal(kRows * kCols, 9), w(x.size(), 1);
   const Quantizers by = best_quantizers();
   for (const Type type : types()) {
-    std::vector<uint8_t> plain(x.size() * 4);
-    by.of(type)(x.data(), w.data(), static_cast<int64_t>(x.size()), plain.data());
-    const std::vector<float> before = decoded(type, plain, x.size());
+    const std::vector<float> before = without_feedback(by, type, x, w);
     const std::vector<float> after = decoded(type, quantized(by, type, f, x), x.size());
     double without = 0, with = 0;
     for (size_t i = 0; i < x.size(); ++i) {

@@ -245,14 +245,25 @@ TEST(QsfFile, ErrorsNameFalseFields) {
   EXPECT_EQ(opening(file, 56, 129).code(), Code::kCorrupt);     // the index is elsewhere
 }
 
+// The header and runs of a file.
+struct Parsed {
+  explicit Parsed(const Bytes& file) : front(file) {
+    const auto parsed = qsf::parse(front, file.size(), &header, &runs);
+    done = parsed.ok() && parsed->done;
+  }
+  Bytes front;  // the header's strings lie here
+  gguf::Header header;
+  std::vector<qsf::Run> runs;
+  bool done = false;
+};
+
 TEST(QsfFile, OnlyADamagedLayerIsFetchedAgain) {
   for (const Packing packing : {Packing::kNone, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
     const Bytes file = qsf_file(gguf_file(3000), packing);
-    gguf::Header header;
-    std::vector<qsf::Run> runs;
-    Bytes front = file;
-    ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+    const Parsed parsed(file);
+    ASSERT_TRUE(parsed.done);
+    const std::vector<qsf::Run>& runs = parsed.runs;
     const auto layer =
         std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.layer; });
     for (const int times : {1, 2}) {
@@ -279,10 +290,9 @@ TEST(QsfFile, ManyThreadsReadTheSame) {
   for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
     const Bytes file = qsf_file(gguf_file(5000), packing);
-    gguf::Header header;
-    std::vector<qsf::Run> runs;
-    Bytes front = file;
-    ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+    const Parsed parsed(file);
+    ASSERT_TRUE(parsed.done);
+    const std::vector<qsf::Run>& runs = parsed.runs;
     auto source = native::QsfSource::open(io::open_memory(file), runs, 3);
     ASSERT_TRUE(source.ok());
     const Result<Contents> wanted = read_all(file);
@@ -290,7 +300,7 @@ TEST(QsfFile, ManyThreadsReadTheSame) {
     std::atomic<int> wrong{0};
     for (int n = 0; n < 5; ++n) {
       threads.emplace_back([&, n] {
-        const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+        const gguf::Tensor& t = *parsed.header.find_tensor("blk.1.attn_q.weight");
         const Bytes& all = wanted->tensors.at("blk.1.attn_q.weight").second;
         for (size_t i = 0; i < 40; ++i) {
           const size_t at = (i * 37 + static_cast<size_t>(n) * 91) * 997 % (all.size() - 200000);
@@ -343,11 +353,10 @@ Status read_scattered(io::ByteSource& source, const gguf::Tensor& t, const Bytes
 // With deferred checks each byte is read once, and damage is found at the end.
 TEST(QsfFile, DeferredChecksReadOnce) {
   const Bytes file = qsf_file(gguf_file(3000), Packing::kNone);
-  gguf::Header header;
-  std::vector<qsf::Run> runs;
-  Bytes front = file;
-  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
-  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  const Parsed parsed(file);
+  ASSERT_TRUE(parsed.done);
+  const std::vector<qsf::Run>& runs = parsed.runs;
+  const gguf::Tensor& t = *parsed.header.find_tensor("blk.1.attn_q.weight");
   const Bytes wanted = read_all(file)->tensors.at("blk.1.attn_q.weight").second;
   auto counted = std::make_unique<test::CountedSource>(file);
   const test::CountedSource& counts = *counted;
@@ -368,11 +377,10 @@ TEST(QsfFile, DeferredChecksReadOnce) {
 
 TEST(QsfFile, DeferredChecksFindDamage) {
   const Bytes file = qsf_file(gguf_file(3000), Packing::kNone);
-  gguf::Header header;
-  std::vector<qsf::Run> runs;
-  Bytes front = file;
-  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
-  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  const Parsed parsed(file);
+  ASSERT_TRUE(parsed.done);
+  const std::vector<qsf::Run>& runs = parsed.runs;
+  const gguf::Tensor& t = *parsed.header.find_tensor("blk.1.attn_q.weight");
   const qsf::Run layer = layer_of(runs, t);
   // In what is read, and between it: the header of the layer's first tensor.
   for (const uint64_t at : {t.offset + t.bytes / 2, layer.offset}) {
@@ -392,14 +400,13 @@ TEST(QsfFile, DeferredChecksFindDamage) {
 TEST(QsfFile, LayersOfOneBlockAreDecodedInPieces) {
   if (!test::can_pack(Packing::kLz4)) GTEST_SKIP() << "no LZ4 library";
   const Bytes file = qsf_file(gguf_file(20000), Packing::kLz4);
-  gguf::Header header;
-  std::vector<qsf::Run> runs;
-  Bytes front = file;
-  ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+  const Parsed parsed(file);
+  ASSERT_TRUE(parsed.done);
+  const std::vector<qsf::Run>& runs = parsed.runs;
   auto source = native::QsfSource::open(io::open_memory(file), runs, 1);
   ASSERT_TRUE(source.ok());
   EXPECT_EQ((*source)->decompression(), native::Decompression::kBlocks);
-  const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+  const gguf::Tensor& t = *parsed.header.find_tensor("blk.1.attn_q.weight");
   EXPECT_LT((*source)->memory(), t.bytes / 4);
   const Bytes all = read_all(file)->tensors.at("blk.1.attn_q.weight").second;
   // Onwards with and without gaps, back, and across the end of the layer.
