@@ -50,18 +50,23 @@ const budgetsOf = ({ minimum, total }, points) => {
   );
 };
 
-/** Rows { trace, budget, expertsInMemory, tokensPerSecond, hitRate, bytesPerToken }. */
-export async function curveInTab(file, { points, generate, warmup, threads, ctx }) {
+/**
+ * Rows { trace, budget, expertsInMemory, tokensPerSecond, hitRate, bytesPerToken }; `progress` gets
+ * each as it is known.
+ */
+export async function curveInTab(file, options) {
+  const { budgets, points, generate, warmup, threads, ctx, progress } = options;
   const bench = await Bench.open([['/model/', dirname(resolve(file))]]);
   const given = { url: `/model/${basename(file)}`, contextLength: ctx, threads };
   try {
     const { result: plan } = await bench.run(planInTab, given);
     if (plan.experts === 0) throw new Error(`${file} is no mixture of experts`);
     const rows = [];
-    for (const memoryBudget of budgetsOf(plan, points)) {
+    for (const memoryBudget of budgets ?? budgetsOf(plan, points)) {
       const work = { ...given, memoryBudget, prompt: promptWords(8).join(' '), warmup, generate };
       const { result } = await bench.run(measureInTab, work);
       rows.push({ trace: 'own router, in a tab', budget: memoryBudget, ...result });
+      progress(rows.at(-1));
     }
     return rows;
   } finally {

@@ -1,15 +1,20 @@
 // A mixture under budgets from the smallest to all of its weights, natively, with replayed traces
 // of a router's choices: tokens per second, hit rate, that of the oracle (Belady's rule), and bytes
-// read per token.
+// read per token. Beside it llama.cpp, whose model is mapped, in a process with that much memory.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
-import { jsonOf } from './lib.mjs';
+import { jsonOf, measureMappedLlama } from './lib.mjs';
+
+// What a process of llama.cpp gets beside the budget: Python, the library, buffers of a forward pass.
+const kProcessBytes = 256 * 2 ** 20;
 
 const sluice = (...args) => jsonOf(inRoot('build', 'native', 'sluice'), args);
+
+const kLlama = 'llama.cpp, mapped, own router';
 
 /** `points` budgets in equal steps: the smallest that works, …, one that holds everything. */
 export const budgetsOf = ({ minimum, total }, points) =>
@@ -66,10 +71,11 @@ async function measure(plan, { trace, path, share, generate, warmup, bench }) {
 /**
  * The rows of all traces under all budgets: { trace, budget, expertsInMemory, tokensPerSecond,
  * hitRate, oracle, bytesPerToken, readRate }, rates in bytes per second. The first `warmup` tokens of
- * a trace are a prompt; then `generate` tokens are measured.
+ * a trace are a prompt; then `generate` tokens are measured. `progress` gets each row as it is known.
+ * With `llama` a row of each budget is llama.cpp's.
  */
 export async function curve(model, options) {
-  const { points, generate, warmup, threads, ctx, noPageCache } = options;
+  const { points, generate, warmup, threads, ctx, noPageCache, llama, progress } = options;
   const size = [model, '-c', String(ctx), '-t', String(threads)];
   const whole = await sluice('info', ...size, '--json');
   if (whole.experts === 0) throw new Error(`${model} is no mixture of experts`);
@@ -78,16 +84,25 @@ export async function curve(model, options) {
   if (noPageCache) bench.push('--no-page-cache');
   const folder = mkdtempSync(join(tmpdir(), 'sluice-curve-'));
   const rows = [];
+  const add = (row) => {
+    rows.push(row);
+    progress(row);
+  };
   try {
     const traces = Object.entries(tracesOf(whole, { ...options, tokens: warmup + generate }));
     traces.forEach(([, trace], i) => writeFileSync(join(folder, `${i}.jsonl`), formatTrace(trace)));
-    for (const budget of budgetsOf(whole.plan, points)) {
+    for (const budget of options.budgets ?? budgetsOf(whole.plan, points)) {
       const plan = [...size, '--memory-budget', String(budget)];
       const { expertsInMemory } = (await sluice('info', ...plan, '--json')).speed;
       for (const [i, [name, trace]] of traces.entries()) {
         const path = join(folder, `${i}.jsonl`);
         const given = { trace, path, share: expertsInMemory, generate, warmup, bench };
-        rows.push({ trace: name, budget, expertsInMemory, ...(await measure(plan, given)) });
+        add({ trace: name, budget, expertsInMemory, ...(await measure(plan, given)) });
+      }
+      if (llama) {
+        const limit = budget + kProcessBytes;
+        const given = { limit, threads, warmup, generate };
+        add({ trace: kLlama, budget, tokensPerSecond: await measureMappedLlama(model, given) });
       }
     }
   } finally {

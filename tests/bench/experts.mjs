@@ -5,15 +5,17 @@
 //                            [--warmup 64] [--json]
 //   npm run bench:experts -- make FILE [--layers 24] [--experts 32] [--used 4] [--tokens 512]
 //                            [--skew 0] [--reuse 0] [--distance 1] [--seed 1]
-//   npm run bench:experts -- curve MODEL [--trace FILE] [--points 10] [-n 64] [--warmup 64]
-//                            [--threads 2] [--ctx 512] [--skew 0.5] [--reuse 0.6] [--distance 4]
-//                            [--no-page-cache] [--json]
-//   npm run bench:experts -- curve MODEL --web [--points 10] [-n 64] [--warmup 64] [--threads 2]
-//                            [--ctx 512] [--json]
+//   npm run bench:experts -- curve MODEL [--trace FILE] [--points 10 | --budgets B,…] [-n 64]
+//                            [--warmup 64] [--threads 2] [--ctx 512] [--skew 0.5] [--reuse 0.6]
+//                            [--distance 4] [--no-page-cache] [--llama] [--json]
+//   npm run bench:experts -- curve MODEL --web [--points 10 | --budgets B,…] [-n 64] [--warmup 64]
+//                            [--threads 2] [--ctx 512] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
-// memory. Shares are those of all experts that fit in memory. `curve` replays uniform routing, the
-// recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the model's own router
-// chooses. MODEL is a file or SHAPE:TYPE.
+// memory. Shares are those of all experts that fit in memory; budgets are in bytes. `curve` replays
+// uniform routing, the recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the
+// model's own router chooses. --llama, as root, adds llama.cpp with its own router, its model mapped,
+// in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. Rows appear on stderr as
+// they are measured.
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -21,7 +23,7 @@ import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
 import { policies, simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
-import { modelFile, table } from './lib.mjs';
+import { installPeer, modelFile, table } from './lib.mjs';
 
 const kMakeOptions = ['layers', 'experts', 'used', 'tokens', 'skew', 'reuse', 'distance', 'seed'];
 const { values, positionals } = parseArgs({
@@ -40,10 +42,12 @@ const { values, positionals } = parseArgs({
     warmup: { type: 'string', default: '64' },
     trace: { type: 'string' },
     points: { type: 'string', default: '10' },
+    budgets: { type: 'string' },
     generate: { type: 'string', short: 'n', default: '64' },
     threads: { type: 'string', default: '2' },
     ctx: { type: 'string', default: '512' },
     'no-page-cache': { type: 'boolean' },
+    llama: { type: 'boolean' },
     web: { type: 'boolean' },
     json: { type: 'boolean' },
   },
@@ -64,7 +68,8 @@ function print(rows) {
     return;
   }
   const cell = (value) => (typeof value === 'number' ? String(Number(value.toFixed(3))) : value);
-  console.log(table([Object.keys(rows[0]), ...rows.map((row) => Object.values(row).map(cell))]));
+  const columns = Object.keys(rows[0]);
+  console.log(table([columns, ...rows.map((row) => columns.map((name) => cell(row[name] ?? '')))]));
 }
 
 function replay(files) {
@@ -86,14 +91,19 @@ function replay(files) {
 async function measureCurve([name]) {
   const counts = numbers(['points', 'generate', 'warmup', 'threads', 'ctx']);
   const habits = numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
-  const { trace, 'no-page-cache': noPageCache } = values;
+  const { trace, 'no-page-cache': noPageCache, llama } = values;
+  counts.budgets = values.budgets?.split(',').map(Number);
+  const progress = (row) => console.error(JSON.stringify(row));
+  if (llama) installPeer('node-llama-cpp');
   if (!(counts.points >= 2)) throw new Error('a curve has at least 2 points');
   if (values.web) {
-    print(await curveInTab(modelFile(name), counts));
+    print(await curveInTab(modelFile(name), { ...counts, progress }));
     return;
   }
   if (!trace) console.error('without --trace FILE there is no recorded trace');
-  print(await curve(modelFile(name), { ...counts, ...habits, trace, noPageCache }));
+  print(
+    await curve(modelFile(name), { ...counts, ...habits, trace, noPageCache, llama, progress }),
+  );
 }
 
 const [command, ...files] = positionals;

@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
+import { withinMemory } from './memory-limit.mjs';
 
 process.env.SLUICE_CACHE ??= 'none'; // not the user's
 
@@ -95,7 +96,7 @@ export async function inTurns(measures, rounds, warmUp = true) {
 
 /** Runs a program and parses the JSON at the end of its output. */
 export async function jsonOf(command, args) {
-  const { code, output } = await capture(command, args);
+  const { code, output } = await capture(command, args.map(String));
   if (code !== 0) throw new Error(`${command} exited with status ${code}\n${output.slice(-2000)}`);
   return JSON.parse(output.slice(output.search(/^[[{]/m)));
 }
@@ -126,9 +127,22 @@ export const measureLlama = (
   jsonOf(process.execPath, [
     `${peerFolder}/llama.mjs`,
     file,
-    String(threads),
+    threads,
     nPrompt,
     nGenerate,
-    String(repeats),
+    repeats,
     kvType,
   ]);
+
+/**
+ * Measures llama.cpp's decode with the model mapped from its file, which nothing has cached before,
+ * in a process that gets `limit` bytes of memory, pages of the file included: tokens per second.
+ */
+export async function measureMappedLlama(file, { limit, threads, warmup, generate }) {
+  run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
+  const command = ['python3', `${peerFolder}/mapped.py`, file, threads, warmup, generate];
+  const { decode } = await withinMemory(limit, ([shell, ...words]) =>
+    jsonOf(shell, [...words, ...command]),
+  );
+  return decode;
+}
