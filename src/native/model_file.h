@@ -1,5 +1,5 @@
-// The native driver: reads a model's header, opens the engine on it, and serves the engine's fill
-// queue. The browser's worker does the same in TypeScript (web/).
+// The native driver: opens the engine on a model, and serves its fill queue. The browser's worker
+// does the same in TypeScript (web/).
 // URLs are read by I/O threads, with several ranges in flight. Local files are read by the compute
 // threads: copying from the page cache is CPU work, and separate threads would compete with the
 // compute threads, which wait for each other at every barrier. Streamed weights are read piece by
@@ -21,8 +21,7 @@
 
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
-#include "native/qsf_source.h"
-#include "open/opener.h"
+#include "native/model_header.h"
 #include "session/engine.h"
 #include "session/session.h"
 
@@ -35,30 +34,6 @@ struct LoadOptions {
   std::function<void(const gguf::Header&)> on_header = nullptr;
   std::vector<AdapterChoice> adapters = {};
 };
-
-// The header of a model and the open sources of its files. `opener` owns the data that the header's
-// views point to.
-struct ModelHeader {
-  std::unique_ptr<open::Opener> opener;
-  gguf::Header header;
-  std::vector<std::unique_ptr<io::ByteSource>> sources;
-  std::vector<std::string> addresses;  // of the files that hold them
-  bool remote = false;                 // the sources are URLs
-  bool offline = false;                // a file came from the cache because its server is away
-  uint64_t held = 0;                   // bytes of the budget that the sources take
-  Decompression decompression = Decompression::kNone;  // of reads
-};
-
-// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; a Hugging
-// Face directory; or a hf: reference). Errors: those of the sources, of open::Opener and of
-// model_source().
-[[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
-                                              const io::OpenOptions& options);
-// The same for a vision projector: a GGUF file, or that of a Hugging Face directory with both.
-[[nodiscard]] Result<ModelHeader> read_projector_header(const std::string& path,
-                                                        const io::OpenOptions& options);
-// The same for one GGUF file that the caller has opened.
-[[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 
 // Warns if the budget made an automatic context shorter than its default.
 void warn_of_context(const session::MemoryPlan& plan, const io::OpenOptions& options);
