@@ -9,7 +9,8 @@ import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
 import type { KvCopy } from './kv-cache.js';
-import { WeightUpload, type ReadWeights } from './weight-upload.js';
+import type { ReadWeights } from './weight-upload.js';
+import { Pieces, WeightUnits } from './weight-units.js';
 import { Kernels, kSplit, type Memory } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
@@ -39,12 +40,7 @@ export interface GpuHost {
   onLost(why: string): void;
 }
 
-/**
- * A long pass is submitted in parts of this many weight bytes × tokens, so that it can be
- * cancelled.
- */
-const kPieceWork = 2 ** 31;
-const kLongPass = 8; // tokens
+const kLongPass = 8; // tokens, for which it is submitted in pieces
 const kLookMs = 20;
 
 export class GpuExecutor {
@@ -69,13 +65,9 @@ export class GpuExecutor {
   readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
-  readonly #feed: WeightUpload;
+  readonly #units: WeightUnits;
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
-  readonly #slot: GPUBuffer | null;
-  /** Buffers of pinned units, and whether each is loaded. */
-  readonly #pinned: (GPUBuffer | null)[];
-  readonly #there: boolean[];
   /** Kinds of passes whose pipelines are compiled. */
   readonly #ready = new Set<string>();
   #vectorsThere = false;
@@ -109,19 +101,12 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#slot = plan.streamSlotBytes
-      ? buffers.make(align(plan.streamSlotBytes, 16), storage)
-      : null;
     this.#cache = new CacheCopy(program, memory, buffers);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
-    this.#pinned = plan.units.map(({ pinned, bytes }) =>
-      pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
-    );
-    this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
     this.#writer = new Writer(program, layout, this.#cache.caches);
     this.#queue = new StepQueue(program, plan, layout, this.#writer);
-    this.#feed = new WeightUpload(program, plan, buffers, read, (unit) => this.#there[unit]!);
+    this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
     this.#counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
@@ -144,13 +129,14 @@ export class GpuExecutor {
     if (this.#ready.has(kind)) return;
     await this.#kernels.prepare(this.#memory, (recorder) => {
       const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
-      if (queued) this.#queue.embed(recorder, rows, (unit) => this.#place(unit));
+      if (queued) this.#queue.embed(recorder, rows, this.#units.place);
       for (const step of this.#steps) {
         if (step.op.kind === OpKind.Select) rows.tokens = nRows;
         else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
         if (rows.tokens === 0) break;
-        for (const u of this.#unitsOf(step))
-          this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+        this.#units.each(step.index, (unit, buffer) =>
+          this.#writer.products(recorder, step, unit, buffer, rows),
+        );
         this.#writer.finish(recorder, step, rows);
       }
       if (queued) this.#queue.choose(recorder, rows);
@@ -314,7 +300,7 @@ export class GpuExecutor {
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     const began = performance.now();
-    this.#feed.ahead();
+    this.#units.ahead();
     if (steps)
       for (let step = 0; step < steps; step++) await this.#prepare(1, first + step, 1, true);
     else await this.#prepare(n, first, words[Word.NRows]!);
@@ -373,12 +359,12 @@ export class GpuExecutor {
   /** Records the steps of a queue, and submits some early; false if it was cancelled. */
   async #recordQueue(recording: Recording, pass: Rows, given: () => boolean): Promise<boolean> {
     for (const unit of this.#plan.table)
-      if (!(await this.#unit(unit, recording, given))) return false;
+      if (!(await this.#units.load(unit, recording, given))) return false;
     for (let step = 0; step < pass.tokens; step++) {
       const { live, due } = pass.states;
       const states = { live, due: Number(due === step + 1), ended: this.#layout.queue.ended };
       const rows = { ...pass, tokens: 1, first: pass.first + step, states, step };
-      this.#queue.embed(recording.to(), rows, (unit) => this.#place(unit));
+      this.#queue.embed(recording.to(), rows, this.#units.place);
       if (!(await this.#record(recording, rows, 0, 1, given))) return false;
       this.#queue.choose(recording.to(), rows);
       if (this.#queue.submits(step)) recording.submit();
@@ -394,10 +380,8 @@ export class GpuExecutor {
     nRows: number,
     given: () => boolean,
   ): Promise<boolean> {
-    const { queue } = this.#device;
     const words = this.#words();
-    let work = 0;
-    let piece: Promise<unknown> = Promise.resolve();
+    const pieces = new Pieces(this.#device.queue, recording, given);
     for (const [i, step] of this.#steps.entries()) {
       const { op } = step;
       words[Word.Layer] = op.layer;
@@ -407,20 +391,14 @@ export class GpuExecutor {
       } else if (op.kind !== OpKind.Matmul) {
         this.#writer.simple(recording.to(), step, rows);
       }
-      for (const u of this.#unitsOf(step)) {
-        if (!(await this.#unit(u, recording, given))) return false;
-        this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
-        work += this.#plan.units[u]!.bytes * rows.tokens;
-      }
+      const bytes = await this.#units.record(step.index, recording, given, (unit, buffer) =>
+        this.#writer.products(recording.to(), step, unit, buffer, rows),
+      );
+      if (bytes < 0) return false;
       this.#writer.finish(recording.to(), step, rows);
       if (rows.media && this.#steps[i + 1]?.op.layer !== op.layer)
         this.#writer.deepstack(recording.to(), op.layer, rows);
-      if (work < kPieceWork || rows.tokens < kLongPass) continue;
-      recording.submit();
-      work = 0;
-      await piece;
-      piece = queue.onSubmittedWorkDone();
-      if (given()) return false;
+      if (rows.tokens >= kLongPass && !(await pieces.add(bytes * rows.tokens))) return false;
     }
     return true;
   }
@@ -456,41 +434,6 @@ export class GpuExecutor {
       writeFrom(memory, addresses[i]!, 4 * n, { queue, target, at: 4 * this.#layout.vecs[i]! }),
     );
     this.#vectorsThere = true;
-  }
-
-  #unitsOf({ index }: Step): number[] {
-    const first = this.#plan.firstUnit[index]!;
-    return Array.from({ length: this.#plan.firstUnit[index + 1]! - first }, (_, i) => first + i);
-  }
-
-  #place(unit: number): GPUBuffer {
-    return this.#pinned[unit] ?? this.#slot!;
-  }
-
-  /** Uploads a unit. Submits recorded work before it waits. False: the pass was cancelled. */
-  async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
-    const { bytes, pinned } = this.#plan.units[u]!;
-    if (this.#there[u]) return true;
-    for (let at = 0; at < bytes;) {
-      recording.submit();
-      const chunk = await this.#feed.chunk(u, at);
-      if (given()) {
-        this.#feed.give(chunk.staging);
-        return false;
-      }
-      recording.encoder.copyBufferToBuffer(
-        chunk.staging,
-        0,
-        this.#place(u),
-        at,
-        align(chunk.to - at),
-      );
-      recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
-      this.#counts.uploaded += chunk.to - at;
-      at = chunk.to;
-    }
-    this.#there[u] = pinned;
-    return true;
   }
 }
 

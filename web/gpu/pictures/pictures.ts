@@ -10,7 +10,7 @@ import { align, kMaxBytes, planWeights, type GpuPlan } from '../plan.js';
 import { OpKind as TextOp, type Program } from '../program.js';
 import { Recording } from '../recording.js';
 import { kProjectorFiles } from '../../io/io.js';
-import { WeightUpload } from '../weight-upload.js';
+import { Pieces, WeightUnits } from '../weight-units.js';
 import { toFloats } from './floats.js';
 import { readInput, type Input } from './input.js';
 import { Writer } from './record.js';
@@ -26,8 +26,6 @@ export interface PictureInputs {
 
 /** Parameters of 512 dispatches, which kernels add as they need them. */
 const kParameterBytes = 1 << 17;
-/** Weight bytes × rows after which what is recorded is submitted, so that it can be cancelled. */
-const kPieceWork = 2 ** 31;
 
 /** Bytes of parameters that the text model may still need, for 16 queued steps. */
 const parametersOf = ({ ops }: Program): number => 16 * (2 * ops.length + 8) * 256;
@@ -56,13 +54,9 @@ export async function encode(
 
 /** What an encoder holds on the GPU. */
 interface Opened {
-  plan: GpuPlan;
-  feed: WeightUpload;
+  units: WeightUnits;
   memory: Memory;
   readback: GPUBuffer;
-  slot: GPUBuffer | null;
-  pinned: (GPUBuffer | null)[];
-  there: boolean[];
   /** Vectors are uploaded. */
   ready: boolean;
 }
@@ -134,7 +128,7 @@ class PictureEncoder {
     )
       return last;
     this.#close();
-    const { device, host } = this.#executor.shared;
+    const { device, host, counts } = this.#executor.shared;
     const { maxStorageBufferBindingSize: binding, maxBufferSize } = device.limits;
     const most = Math.min(binding, maxBufferSize);
     const numbers = kParameterBytes * Math.ceil((4 * input.ops.length) / 512);
@@ -151,18 +145,11 @@ class PictureEncoder {
     }
     device.pushErrorScope('out-of-memory');
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
-    const there = plan.units.map(() => false);
     const opened: Opened = {
-      plan,
       memory: { arena: this.make(arena, storage), vectors: this.make(vectors, storage) },
       readback: this.make(readback, Usage.MapRead | Usage.CopyTarget),
-      slot: plan.streamSlotBytes ? this.make(align(plan.streamSlotBytes, 16), storage) : null,
-      pinned: plan.units.map(({ pinned, bytes }) =>
-        pinned ? this.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null,
-      ),
-      there,
+      units: new WeightUnits(program, plan, this, this.#read, counts),
       ready: false,
-      feed: new WeightUpload(program, plan, this, this.#read, (unit) => there[unit]!),
     };
     if (await device.popErrorScope()) {
       this.#close();
@@ -174,14 +161,13 @@ class PictureEncoder {
   async #run(opened: Opened, work: Work, stopped: () => boolean): Promise<boolean> {
     const executor = this.#executor;
     const { device, kernels, counts, host } = executor.shared;
-    const { memory, plan, readback } = opened;
+    const { memory, units, readback } = opened;
     const { input, layout, steps } = work;
     const writer = new Writer(input, layout);
     const given = (): boolean => stopped() || executor.lost;
     await kernels.prepare(memory, (recorder) => {
       for (const [i, step] of steps.entries()) {
-        for (const unit of unitsOf(plan, i))
-          writer.products(recorder, step, plan.units[unit]!, placeOf(opened, unit));
+        units.each(i, (unit, buffer) => writer.products(recorder, step, unit, buffer));
         writer.finish(recorder, step);
       }
     });
@@ -244,60 +230,18 @@ class PictureEncoder {
     steps: Step[],
     given: () => boolean,
   ): Promise<boolean> {
-    const { queue } = this.#executor.shared.device;
-    const { plan } = opened;
-    let work = 0;
-    let piece: Promise<unknown> = Promise.resolve();
+    const pieces = new Pieces(this.#executor.shared.device.queue, recording, given);
     for (const [i, step] of steps.entries()) {
-      for (const u of unitsOf(plan, i)) {
-        if (!(await this.#unit(opened, u, recording, given))) return false;
-        writer.products(recording.to(), step, plan.units[u]!, placeOf(opened, u));
-        work += plan.units[u]!.bytes * step.op.inRows;
-      }
+      const bytes = await opened.units.record(i, recording, given, (unit, buffer) =>
+        writer.products(recording.to(), step, unit, buffer),
+      );
+      if (bytes < 0) return false;
       writer.finish(recording.to(), step);
-      if (work < kPieceWork) continue;
-      recording.submit();
-      work = 0;
-      await piece;
-      piece = queue.onSubmittedWorkDone();
-      if (given()) return false;
+      if (!(await pieces.add(bytes * step.op.inRows))) return false;
     }
-    return true;
-  }
-
-  /** Uploads a unit. Submits recorded work before it waits. False: it was cancelled. */
-  async #unit(
-    opened: Opened,
-    u: number,
-    recording: Recording,
-    given: () => boolean,
-  ): Promise<boolean> {
-    const { plan, feed, there } = opened;
-    const { bytes, pinned } = plan.units[u]!;
-    for (let at = 0; !there[u] && at < bytes;) {
-      recording.submit();
-      const { staging, to } = await feed.chunk(u, at);
-      if (given()) {
-        feed.give(staging);
-        return false;
-      }
-      const target = placeOf(opened, u);
-      recording.encoder.copyBufferToBuffer(staging, 0, target, at, align(to - at));
-      recording.returns(staging, (buffer) => feed.give(buffer));
-      this.#executor.shared.counts.uploaded += to - at;
-      at = to;
-    }
-    there[u] = pinned;
     return true;
   }
 }
-
-const placeOf = ({ pinned, slot }: Opened, unit: number): GPUBuffer => pinned[unit] ?? slot!;
-
-const unitsOf = ({ firstUnit }: GpuPlan, step: number): number[] => {
-  const first = firstUnit[step]!;
-  return Array.from({ length: firstUnit[step + 1]! - first }, (_, i) => first + i);
-};
 
 /** The part of an executor's program that planWeights() and WeightUpload read. */
 function programOf({ mats }: Input, steps: Step[]): Program {
