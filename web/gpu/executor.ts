@@ -8,18 +8,18 @@ import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
-import type { KvCopy } from './kv-cache.js';
+import { GpuKvCache, type RowFormat } from './kv-cache.js';
 import type { ReadWeights } from './weight-upload.js';
 import { Pieces, WeightUnits } from './weight-units.js';
 import { Kernels, kSplit, type Memory } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
-import { loadCache, loadTypes } from './load-types.js';
+import { loadRows, loadTypes } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
-import { quantized, stepsOf, type Step } from './fusion.js';
+import { stepsOf, type Step } from './fusion.js';
 import { kQueueFloats } from './queue-plan.js';
 import { queueBytes, queues, StepQueue } from './step-queue.js';
 import { timeCoded } from './timing.js';
@@ -61,7 +61,7 @@ export class GpuExecutor {
   readonly #plan: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
-  readonly #cache: KvCopy;
+  readonly #cache: GpuKvCache;
   readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
@@ -81,7 +81,7 @@ export class GpuExecutor {
     plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
-    CacheCopy: Awaited<ReturnType<typeof loadCache>>,
+    rows: RowFormat | undefined,
   ) {
     this.#open = open;
     this.#device = open.device;
@@ -101,7 +101,7 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#cache = new CacheCopy(program, memory, buffers);
+    this.#cache = new GpuKvCache(program, memory, buffers, rows);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
     this.#writer = new Writer(program, layout, this.#cache.caches);
@@ -153,7 +153,7 @@ export class GpuExecutor {
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
     await loadTypes(host.program.mats.map(({ type }) => type));
-    const CacheCopy = await loadCache(quantized(host.program));
+    const rows = await loadRows(host.program);
     const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with
@@ -182,7 +182,7 @@ export class GpuExecutor {
         plan,
         layout,
         buffers,
-        CacheCopy,
+        rows,
       );
       if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();

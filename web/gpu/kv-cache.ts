@@ -10,33 +10,41 @@ import { KvType, OpKind, Word, type CacheShape, type Program } from './program.j
 /** Values of a block. */
 export const kBlock = 32;
 
-/** A copy of the engine's KV cache. */
-export interface KvCopy {
-  /** Cache descriptions for the kernels, by layer. */
-  readonly caches: (Cache | null)[];
-  /** Uploads positions [from, to). `words`: those of the pass. */
-  upload(queue: GPUQueue, words: Uint32Array, from: number, to: number): void;
-  /**
-   * Copies what positions [first, first + n) have changed to `target` at byte `at`, layer by layer.
-   * Returns the end.
-   */
-  download(
-    encoder: GPUCommandEncoder,
-    target: GPUBuffer,
-    at: number,
-    first: number,
-    n: number,
-  ): number;
-  /** Writes what was downloaded to the engine's KV cache. */
-  settle(words: Uint32Array, rows: Uint8Array, first: number, n: number): void;
+/** Rows of one kind in a layer's buffer: where the first begins, bytes of a row, and how many there are. */
+export interface Rows {
+  at: number;
+  row: number;
+  capacity: number;
 }
 
-interface Layer {
+export interface Layer {
   index: number;
   shape: CacheShape;
   buffer: GPUBuffer;
-  /** Bytes per position. */
-  row: number;
+  /** Rows of halves are beside the others in q4_0. */
+  rows: Rows;
+  recent: Rows;
+}
+
+/** How rows of a type lie on the GPU and in the engine's memory. */
+export interface RowFormat {
+  /** The cache for the kernels, without its buffer. */
+  describe(layer: Layer): Omit<Cache, 'buffer'>;
+  /** Rows that change with positions [first, first + n). */
+  spans(layer: Layer, first: number, n: number): [rows: Rows, first: number, n: number][];
+  /**
+   * Copies `count` rows from `place` on between the engine's memory and `bytes`. `begin`: address of
+   * the first head.
+   */
+  copy(
+    own: Uint8Array,
+    begin: number,
+    layer: Layer,
+    rows: Rows,
+    place: number,
+    bytes: Uint8Array,
+    toGpu: boolean,
+  ): void;
 }
 
 /**
@@ -73,62 +81,120 @@ export function cacheBytes(program: Program, n = 0) {
 }
 
 /** Contiguous runs of the ring buffer that hold positions [first, first + n). */
-export function* runs(
+function* runs(
   first: number,
   n: number,
   capacity: number,
-): Generator<{ place: number; count: number; done: number }> {
+): Generator<{ place: number; count: number }> {
   for (let done = 0; done < n;) {
     const place = (first + done) % capacity;
     const count = Math.min(n - done, capacity - place);
-    yield { place, count, done };
+    yield { place, count };
     done += count;
   }
 }
 
-export class GpuKvCache implements KvCopy {
+/** Copies `n` bytes between `own` at `at` and `bytes` at `place`. */
+export function move(
+  own: Uint8Array,
+  at: number,
+  bytes: Uint8Array,
+  place: number,
+  n: number,
+  toGpu: boolean,
+): void {
+  const [from, i, to, j] = toGpu ? [own, at, bytes, place] : [bytes, place, own, at];
+  if (n > kBlock) to.set(from.subarray(i, i + n), j);
+  else for (let k = 0; k < n; k++) to[j + k] = from[i + k]!; // views of a few bytes take longer
+}
+
+/**
+ * Copies rows of halves, [heads][dk] and then [heads][dv], of `capacity` that the engine has for each
+ * head from `begin` on.
+ */
+export function copyHalves(
+  own: Uint8Array,
+  begin: number,
+  { heads, dk, dv, headBytes }: CacheShape,
+  { row, capacity }: Rows,
+  place: number,
+  bytes: Uint8Array,
+  toGpu: boolean,
+): void {
+  for (let t = 0; t < bytes.length / row; t++)
+    for (let h = 0; h < heads; h++) {
+      const keys = begin + h * headBytes;
+      const values = keys + 2 * dk * capacity;
+      const [at, p] = [t * row, place + t];
+      move(own, keys + 2 * dk * p, bytes, at + 2 * h * dk, 2 * dk, toGpu);
+      move(own, values + 2 * dv * p, bytes, at + 2 * (heads * dk + h * dv), 2 * dv, toGpu);
+    }
+}
+
+const halves: RowFormat = {
+  describe: ({ shape: { heads, dk, dv }, rows }) => ({
+    type: 'f16',
+    capacity: rows.capacity,
+    keys: 0,
+    keyHead: 2 * dk,
+    keyRow: rows.row,
+    values: dv && 2 * heads * dk, // 0: they are part of the keys
+    valueHead: 2 * (dv || dk),
+    valueRow: rows.row,
+  }),
+  spans: ({ rows }, first, n) => [[rows, first, n]],
+  copy: (own, begin, { shape }, ...given) => copyHalves(own, begin, shape, ...given),
+};
+
+export class GpuKvCache {
   readonly #layers: Layer[] = [];
   readonly #memory: WebAssembly.Memory;
+  readonly #format: RowFormat;
+  /** Cache descriptions for the kernels, by layer. */
   readonly caches: (Cache | null)[];
 
-  constructor(program: Program, memory: WebAssembly.Memory, buffers: Buffers) {
+  constructor(
+    program: Program,
+    memory: WebAssembly.Memory,
+    buffers: Buffers,
+    format: RowFormat = halves,
+  ) {
     this.#memory = memory;
+    this.#format = format;
     this.caches = program.caches.map(() => null);
     for (const index of owners(program)) {
       const shape = program.caches[index]!;
-      const { row } = rowsOf(shape);
+      const { row, beside, capacity, recent } = rowsOf(shape);
+      const at = row * capacity;
       const buffer = buffers.make(
-        row * shape.capacity,
+        at + beside * recent,
         Usage.Storage | Usage.CopySource | Usage.CopyTarget,
       );
-      this.#layers.push({ index, shape, buffer, row });
-      const { heads, dk, dv, capacity } = shape;
-      this.caches[index] = {
+      const layer = {
+        index,
+        shape,
         buffer,
-        type: 'f16',
-        capacity,
-        keys: 0,
-        keyHead: 2 * dk,
-        keyRow: row,
-        values: dv && 2 * heads * dk, // 0: they are part of the keys
-        valueHead: 2 * (dv || dk),
-        valueRow: row,
+        rows: { at: 0, row, capacity },
+        recent: { at, row: beside, capacity: recent },
       };
+      this.#layers.push(layer);
+      this.caches[index] = { buffer, ...format.describe(layer) };
     }
   }
 
+  /** Uploads positions [from, to). `words`: those of the pass. */
   upload(queue: GPUQueue, words: Uint32Array, from: number, to: number): void {
-    for (const layer of this.#layers) {
-      const { capacity } = layer.shape;
-      const first = Math.max(from, to - capacity);
-      for (const { place, count } of runs(first, to - first, capacity)) {
-        const rows = new Uint8Array(count * layer.row);
-        this.#each(layer, words, place, count, (pool, at) => rows.set(pool, at));
-        queue.writeBuffer(layer.buffer, place * layer.row, rows);
-      }
-    }
+    this.#each(from, to - from, (layer, rows, place, count) => {
+      const bytes = new Uint8Array(count * rows.row);
+      this.#copy(words, layer, rows, place, bytes, true);
+      queue.writeBuffer(layer.buffer, rows.at + place * rows.row, bytes);
+    });
   }
 
+  /**
+   * Copies what positions [first, first + n) have changed to `target` at byte `at`, layer by layer.
+   * Returns the end.
+   */
   download(
     encoder: GPUCommandEncoder,
     target: GPUBuffer,
@@ -136,52 +202,47 @@ export class GpuKvCache implements KvCopy {
     first: number,
     n: number,
   ): number {
-    for (const { shape, buffer, row } of this.#layers) {
-      for (const { place, count } of runs(first, n, shape.capacity)) {
-        encoder.copyBufferToBuffer(buffer, place * row, target, at, count * row);
-        at += count * row;
-      }
-    }
+    this.#each(first, n, ({ buffer }, { at: rows, row }, place, count) => {
+      encoder.copyBufferToBuffer(buffer, rows + place * row, target, at, count * row);
+      at += count * row;
+    });
     return at;
   }
 
-  settle(words: Uint32Array, rows: Uint8Array, first: number, n: number): void {
+  /** Writes what was downloaded to the engine's KV cache. */
+  settle(words: Uint32Array, bytes: Uint8Array, first: number, n: number): void {
     let at = 0;
-    for (const layer of this.#layers) {
-      for (const { place, count } of runs(first, n, layer.shape.capacity)) {
-        const from = at;
-        this.#each(layer, words, place, count, (pool, offset) =>
-          pool.set(rows.subarray(from + offset, from + offset + pool.length)),
-        );
-        at += count * layer.row;
-      }
-    }
+    this.#each(first, n, (layer, rows, place, count) => {
+      const end = at + count * rows.row;
+      this.#copy(words, layer, rows, place, bytes.subarray(at, end), false);
+      at = end;
+    });
   }
 
-  /** Visits each head's part of each row, in the engine's memory, and its offset in the rows. */
+  /** Visits runs of rows that positions [first, first + n) change, as far as they are still there. */
   #each(
-    layer: Layer,
-    words: Uint32Array,
-    place: number,
-    count: number,
-    visit: (pool: Uint8Array, at: number) => void,
+    first: number,
+    n: number,
+    visit: (layer: Layer, rows: Rows, place: number, count: number) => void,
   ): void {
-    const { index, shape, row } = layer;
-    const { heads, dk, dv, headBytes } = shape;
-    const [keys, values] = new Uint32Array(
-      this.#memory.buffer,
-      words[Word.Rows]! + 16 * index,
-      2,
-    ) as unknown as [number, number];
-    const side = (from: number, n: number, h: number, t: number, at: number): void => {
-      const begin = from + h * headBytes + (place + t) * 2 * n;
-      visit(new Uint8Array(this.#memory.buffer, begin, 2 * n), t * row + at);
-    };
-    for (let t = 0; t < count; t++) {
-      for (let h = 0; h < heads; h++) {
-        side(keys, dk, h, t, 2 * h * dk);
-        if (dv) side(values, dv, h, t, 2 * (heads * dk + h * dv));
+    for (const layer of this.#layers)
+      for (const [rows, from, count] of this.#format.spans(layer, first, n)) {
+        const begin = Math.max(from, from + count - rows.capacity);
+        for (const run of runs(begin, from + count - begin, rows.capacity))
+          visit(layer, rows, run.place, run.count);
       }
-    }
+  }
+
+  #copy(
+    words: Uint32Array,
+    layer: Layer,
+    rows: Rows,
+    place: number,
+    bytes: Uint8Array,
+    toGpu: boolean,
+  ): void {
+    const { buffer } = this.#memory;
+    const [begin] = new Uint32Array(buffer, words[Word.Rows]! + 16 * layer.index, 1);
+    this.#format.copy(new Uint8Array(buffer), begin!, layer, rows, place, bytes, toGpu);
   }
 }

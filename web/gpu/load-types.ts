@@ -3,9 +3,9 @@
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
-import { GpuKvCache, type KvCopy } from './kv-cache.js';
+import { quantized } from './fusion.js';
+import type { RowFormat } from './kv-cache.js';
 import type * as Quantized from './quantized-cache.js';
-import type { Buffers } from './buffers.js';
 import type { Program } from './program.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
@@ -15,13 +15,11 @@ export async function loadTypes(ids: readonly number[]): Promise<void> {
   useRareTypes(await asset<RareTypes>('gpu-types.js', url));
 }
 
-type KvCopyClass = new (program: Program, memory: WebAssembly.Memory, buffers: Buffers) => KvCopy;
-
-/** The class of a KV cache on the GPU. Errors: MODULE_LOAD. */
-export async function loadCache(quantized: boolean): Promise<KvCopyClass> {
-  if (!quantized) return GpuKvCache;
+/** The rows of a program's quantized KV cache; undefined: they are halves. Errors: MODULE_LOAD. */
+export async function loadRows(program: Program): Promise<RowFormat | undefined> {
+  if (!quantized(program)) return undefined;
   const url = new URL('./gpu-kv.js', import.meta.url);
-  const { kernels, QuantizedCache } = await asset<typeof Quantized>('gpu-kv.js', url);
+  const { kernels, quantizedRows } = await asset<typeof Quantized>('gpu-kv.js', url);
   useQuantizedKv(kernels);
-  return QuantizedCache;
+  return quantizedRows;
 }
