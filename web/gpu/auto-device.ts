@@ -1,26 +1,24 @@
-// Implements device 'auto': requests a GPU, checks whether it can run the model, and measures GPU
-// and CPU. device-selection.ts then makes the choice.
+// Entry of gpu-auto.js: implements device 'auto'. Requests a GPU, checks whether it can run the model,
+// and measures GPU and CPU. device-selection.ts then makes the choice. What gpu.js has too comes from
+// there (auto-tools.ts).
 
 import type { LoadSpec } from '../protocol/messages.js';
 import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
-import { adapterFor, adapterName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
-import { onlyCpu } from './device-selection.js';
-import { Kernels } from './kernels.js';
-import { typeIds, typeOf } from './kernels/types.js';
-import { asset } from '../io/asset.js';
-import type * as CpuBenchmark from './cpu-benchmark.js';
-import { loadTypes } from './load-types.js';
+import { adapterFor, adapterName, isSoftware, kernelsOf } from './adapter.js';
+import type { AutoTools } from './auto-tools.js';
+import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
+import { choose, onlyCpu } from './device-selection.js';
+import { timeGpu } from './gpu-benchmark.js';
+import { layersOf, tokenBytes } from './layer-split.js';
 import { kMaxBytes } from './plan.js';
 import type { Program } from './program.js';
-import { layersOf, partFor, tokenBytes } from './layer-split.js';
-import { timeGpu, timeCoded } from './timing.js';
 
 /** Starts an engine without a model, from the binary that has these kernels. */
-export type StartEngine = (kernels: string) => Promise<CpuBenchmark.SampleEngine>;
+export type StartEngine = (kernels: string) => Promise<SampleEngine>;
 
 /** Reads the model's header into an engine. */
 export interface HeaderReader {
-  read(engine: CpuBenchmark.SampleEngine): Promise<void>;
+  read(engine: SampleEngine): Promise<void>;
 }
 
 const kTimedBytes = 64 << 20;
@@ -29,6 +27,7 @@ const kBlock = 256;
 
 /** Selects the device. `options`: those that the engine would be opened with. */
 export async function advise(
+  tools: AutoTools,
   spec: LoadSpec,
   info: ModelInfo,
   options: object,
@@ -54,9 +53,9 @@ export async function advise(
         gpuName: name,
       };
     const program = JSON.parse(binding.attachGpu()) as Program;
-    const device = await deviceOf(adapter);
+    const device = await tools.deviceOf(adapter);
     try {
-      return { ...(await measured(device, spec, info, program, start)), gpuName: name };
+      return { ...(await measured(tools, device, spec, info, program, start)), gpuName: name };
     } finally {
       device.destroy();
     }
@@ -69,12 +68,14 @@ export async function advise(
 }
 
 async function measured(
+  tools: AutoTools,
   device: GPUDevice,
   spec: LoadSpec,
   info: ModelInfo,
   program: Program,
   start: StartEngine,
 ): Promise<DeviceSelection> {
+  const { Kernels, loadTypes, partFor, timeCoded, typeIds, typeOf } = tools;
   const { speed = {}, plan } = info;
   const { gpuLayers, gpuBudget } = spec;
   const budget = gpuBudget || kMaxBytes;
@@ -88,17 +89,13 @@ async function measured(
   const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
   const kernels = await Kernels.create(device);
   kernels.coded = await timeCoded(device, kernels, type, spec.gpuBudget || Infinity);
-  const { bandwidth: gpuBytesPerSecond, ...gpu } = await timeGpu(device, kernels, {
+  const { bandwidth: gpuBytesPerSecond, ...gpu } = await timeGpu(tools.Bench, device, kernels, {
     type,
     cols,
     bytes,
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('the speed of the CPU was not measured');
-  const { choose, timePrompt } = await asset<typeof CpuBenchmark>(
-    'gpu-auto.js',
-    new URL('./gpu-auto.js', import.meta.url),
-  );
   const weights = { id: type, ...typeOf(type) };
   const sample = await timePrompt(await start(spec.engine.kernels), weights, {
     threads: plan.threads,

@@ -1,12 +1,9 @@
-// Entry of gpu-auto.js: measures prefill speed of the CPU with a small synthetic model of two layers. Uses the engine's
-// own kernels and threads, and weights of a given quantization type that stay in memory. The selection
-// from what was measured is in the same file, since it is needed at the same time.
+// Measures prefill speed of the CPU with a small synthetic model of two layers. Uses the engine's own
+// kernels and threads, and weights of a given quantization type that stay in memory.
 
 import { FillServer } from '../io/fill-server.js';
 import type { ModelFile } from '../io/model-file.js';
 import { FileRequestKind } from '../protocol/file-request.js';
-
-export { choose } from './device-selection.js';
 
 /** A quantization type: ggml's id, and the bytes of a block of `values` values. */
 export interface BlockType {

@@ -5,7 +5,9 @@ import { SluiceError, type Warn } from '../protocol/errors.js';
 import type { LoadSpec } from '../protocol/messages.js';
 import type { GpuKernels, ProgressEvent } from '../protocol/types.js';
 import { adapterFor, adapterName } from './adapter.js';
-import { advise } from './auto-device.js';
+import { asset } from '../io/asset.js';
+import type * as Auto from './auto-device.js';
+import { autoTools } from './auto-tools.js';
 import { GpuExecutor, type GpuCounts } from './executor.js';
 import { openDevice } from './open-device.js';
 import { CpuFallback, kWords, Word, type Program } from './program.js';
@@ -58,6 +60,15 @@ export interface Gpu {
    * Opens the GPU again after close(), with the same kernels. Null, with a warning, if it fails.
    */
   reopen(): Promise<Gpu | null>;
+}
+
+type AdviseArguments =
+  Parameters<typeof Auto.advise> extends [unknown, ...infer Given] ? Given : never;
+
+/** Selects CPU or GPU for device 'auto': auto-device.ts. Errors: MODULE_LOAD. */
+async function advise(...given: AdviseArguments): ReturnType<typeof Auto.advise> {
+  const url = new URL('./gpu-auto.js', import.meta.url);
+  return (await asset<typeof Auto>('gpu-auto.js', url)).advise(autoTools, ...given);
 }
 
 /** Interface of this module. */

@@ -1,10 +1,8 @@
-// Measures the speed of a GPU: matrix multiplications of one and of many tokens with synthetic
-// weights, an empty pass, small dispatches, an upload and a copy. Also measures whether int8
+// Measures matrix multiplications of one and of many tokens with synthetic weights, and whether int8
 // activations are faster, which depends on the GPU. The amount of work grows until it exceeds the
-// resolution of the clock, so a slow GPU is measured quickly too.
+// resolution of the clock, so a slow GPU is measured quickly too. gpu-benchmark.ts measures more.
 
 import { Usage } from './buffers.js';
-import type { GpuTimes } from './device-selection.js';
 import { actBytes, type Coded, type Kernels, type Memory, type Recorder } from './kernels.js';
 import { rowBytes, typeOf } from './kernels/types.js';
 import { align } from './plan.js';
@@ -17,14 +15,13 @@ export interface Timed {
   bytes: number;
 }
 
-const kTokens = 64;
+export const kTokens = 64;
 const kFewRows = 64;
 const kLongMs = 10;
 const kTimes = 3;
 const kMaxTimes = 64;
-const kDispatches = 64;
 /** Resolution of performance.now() in pages. */
-const kClockMs = 0.1;
+export const kClockMs = 0.1;
 /**
  * How much faster int8 activations must be. They change results slightly, so noise must not decide
  * whether they are used.
@@ -36,22 +33,6 @@ const kCodedCols = 2048;
 /** Bytes of the weights that int8 activations are measured with, and of everything together. */
 const kCodedBytes = 4 << 20;
 const kMaxCoded = 3 * kCodedBytes;
-/** Blocks whose bytes all have this value contain no infinities, in every quantization type. */
-const kWeightByte = 0x3c;
-
-/** Times of the GPU, with the kernels' current settings. Bandwidth is in bytes per second. */
-export async function timeGpu(
-  device: GPUDevice,
-  kernels: Kernels,
-  timed: Timed,
-): Promise<GpuTimes & { bandwidth: number }> {
-  const bench = await Bench.open(device, kernels, timed);
-  try {
-    return await bench.gpu();
-  } finally {
-    bench.close();
-  }
-}
 
 /**
  * Measures for which matrix multiplications int8 activations are faster. The measurement does not
@@ -79,42 +60,42 @@ export async function timeCoded(
 }
 
 /** A matrix, and buffers for what it is multiplied with. */
-class Bench {
-  readonly #device: GPUDevice;
-  readonly #kernels: Kernels;
-  readonly #timed: Timed;
+export class Bench {
+  readonly device: GPUDevice;
+  readonly kernels: Kernels;
+  readonly timed: Timed;
   readonly #made: GPUBuffer[] = [];
-  readonly #width: number;
+  readonly width: number;
   readonly #rows: number;
-  readonly #weights: GPUBuffer;
-  readonly #memory: Memory;
+  readonly weights: GPUBuffer;
+  readonly memory: Memory;
   readonly #back: GPUBuffer;
-  /** Milliseconds of an empty pass. */
-  #pass = 0;
+  /** Milliseconds of an empty pass; 0: products() has not measured it. */
+  pass = 0;
 
   private constructor(device: GPUDevice, kernels: Kernels, timed: Timed) {
-    this.#device = device;
-    this.#kernels = kernels;
-    this.#timed = timed;
+    this.device = device;
+    this.kernels = kernels;
+    this.timed = timed;
     const { type, cols, bytes } = timed;
     const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
     const room = Math.min(bytes, maxStorageBufferBindingSize, maxBufferSize);
-    this.#width = rowBytes(type, cols);
+    this.width = rowBytes(type, cols);
     this.#rows = Math.max(
       1,
-      Math.min(Math.floor(room / this.#width), Math.floor(room / (4 * kTokens)) - cols),
+      Math.min(Math.floor(room / this.width), Math.floor(room / (4 * kTokens)) - cols),
     );
-    this.#weights = this.#make(
-      this.#rows * this.#width,
+    this.weights = this.make(
+      this.#rows * this.width,
       Usage.Storage | Usage.CopyTarget | Usage.CopySource,
     );
-    const arena = this.#make(4 * kTokens * (cols + this.#rows), Usage.Storage | Usage.CopySource);
-    this.#memory = {
+    const arena = this.make(4 * kTokens * (cols + this.#rows), Usage.Storage | Usage.CopySource);
+    this.memory = {
       arena,
-      vectors: this.#make(16, Usage.Storage),
-      acts: this.#make(actBytes(kTokens, cols), Usage.Storage),
+      vectors: this.make(16, Usage.Storage),
+      acts: this.make(actBytes(kTokens, cols), Usage.Storage),
     };
-    this.#back = this.#make(16, Usage.MapRead | Usage.CopyTarget);
+    this.#back = this.make(16, Usage.MapRead | Usage.CopyTarget);
   }
 
   static async open(device: GPUDevice, kernels: Kernels, timed: Timed): Promise<Bench> {
@@ -129,57 +110,29 @@ class Bench {
     for (const buffer of this.#made) buffer.destroy();
   }
 
-  #make(size: number, usage: number): GPUBuffer {
-    this.#made.push(this.#device.createBuffer({ size: align(size, 16), usage }));
+  make(size: number, usage: number): GPUBuffer {
+    this.#made.push(this.device.createBuffer({ size: align(size, 16), usage }));
     return this.#made.at(-1)!;
-  }
-
-  async gpu(): Promise<GpuTimes & { bandwidth: number }> {
-    const weights = this.#weights;
-    const copied = this.#make(weights.size, Usage.CopyTarget);
-    const small = (recorder: Recorder): void => {
-      for (let i = 0; i < kDispatches; i++)
-        recorder.scale({ in: { at: 0, ld: 0 }, out: { at: 0, ld: 0 }, tokens: 1, n: 64, scale: 2 });
-    };
-    await this.#kernels.prepare(this.#memory, small);
-    const upload = (await this.#upload()) / weights.size;
-    const { gemv, gemm } = await this.products(this.#kernels.coded);
-    const pass = this.#pass;
-    const dispatch = Math.max((await this.#time(small)) - pass, 0) / kDispatches;
-    const copy = await this.#time(
-      () => {},
-      (encoder) => encoder.copyBufferToBuffer(weights, 0, copied, 0, copied.size),
-    );
-    // A copy both reads and writes.
-    const bandwidth = (2 * 1000 * copied.size) / Math.max(copy - pass, kClockMs);
-    return {
-      pass,
-      dispatch,
-      byte: gemv / this.#width,
-      mac: gemm / (kTokens * this.#timed.cols),
-      upload,
-      bandwidth,
-    };
   }
 
   /** Milliseconds per row, for one token and for many. */
   async products(coded: Coded): Promise<{ gemv: number; gemm: number }> {
-    this.#kernels.coded = coded;
-    await this.#kernels.prepare(
-      this.#memory,
+    this.kernels.coded = coded;
+    await this.kernels.prepare(
+      this.memory,
       (recorder) => (
         this.#product(recorder, 1, this.#rows),
         this.#product(recorder, kTokens, this.#rows)
       ),
     );
-    this.#pass ||= await this.#time(() => {});
+    this.pass ||= await this.time(() => {});
     return { gemv: await this.#row(1), gemm: await this.#row(kTokens) };
   }
 
   #product(recorder: Recorder, tokens: number, count: number): void {
-    const { type, cols } = this.#timed;
+    const { type, cols } = this.timed;
     recorder.matmul({
-      parts: [{ weights: { type, buffer: this.#weights, offset: 0 }, rows: count, column: 0 }],
+      parts: [{ weights: { type, buffer: this.weights, offset: 0 }, rows: count, column: 0 }],
       cols,
       x: { at: 0, ld: cols },
       out: { at: kTokens * cols, ld: count },
@@ -190,53 +143,36 @@ class Bench {
   /** Milliseconds per row. Increases rows, then repetitions, until the time is measurable. */
   async #row(tokens: number): Promise<number> {
     for (let count = Math.min(kFewRows, this.#rows), times = 1; ;) {
-      const ms = await this.#time((recorder) => {
+      const ms = await this.time((recorder) => {
         for (let i = 0; i < times; i++) this.#product(recorder, tokens, count);
       });
-      if (ms > this.#pass + kLongMs || times === kMaxTimes)
-        return Math.max(ms - this.#pass, kClockMs) / (count * times);
+      if (ms > this.pass + kLongMs || times === kMaxTimes)
+        return Math.max(ms - this.pass, kClockMs) / (count * times);
       if (count < this.#rows) count = Math.min(2 * count, this.#rows);
       else times *= 2;
     }
   }
 
   /** Milliseconds until recorded work is done and a value is read back; the best of a few runs. */
-  async #time(
+  async time(
     record: (recorder: Recorder) => void,
     after: (encoder: GPUCommandEncoder) => void = () => {},
   ): Promise<number> {
     let best = Infinity;
     for (let i = 0; i < kTimes; i++) {
       const began = performance.now();
-      const encoder = this.#device.createCommandEncoder();
-      const recorder = this.#kernels.begin(encoder, this.#memory);
+      const encoder = this.device.createCommandEncoder();
+      const recorder = this.kernels.begin(encoder, this.memory);
       record(recorder);
       recorder.end();
       after(encoder);
-      encoder.copyBufferToBuffer(this.#memory.arena, 0, this.#back, 0, 16);
-      this.#device.queue.submit([encoder.finish()]);
+      encoder.copyBufferToBuffer(this.memory.arena, 0, this.#back, 0, 16);
+      this.device.queue.submit([encoder.finish()]);
       await this.#back.mapAsync(Usage.MapRead);
       this.#back.unmap();
       best = Math.min(best, performance.now() - began);
       if (best > 10 * kLongMs) break;
     }
     return best;
-  }
-
-  /** Uploads the weights and returns the milliseconds that it took. */
-  async #upload(): Promise<number> {
-    const piece = new Uint8Array(Math.min(this.#weights.size, 1 << 20)).fill(kWeightByte);
-    const began = performance.now();
-    for (let at = 0; at < this.#weights.size; at += piece.length) {
-      this.#device.queue.writeBuffer(
-        this.#weights,
-        at,
-        piece,
-        0,
-        Math.min(piece.length, this.#weights.size - at),
-      );
-    }
-    await this.#device.queue.onSubmittedWorkDone();
-    return Math.max(performance.now() - began, kClockMs);
   }
 }

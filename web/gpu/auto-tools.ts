@@ -1,0 +1,20 @@
+// What gpu-auto.js (auto-device.ts) uses of gpu.js: large modules, and those with a state.
+
+import { deviceOf } from './adapter.js';
+import { Kernels } from './kernels.js';
+import { typeIds, typeOf } from './kernels/types.js';
+import { partFor } from './layer-split.js';
+import { loadTypes } from './load-types.js';
+import { Bench, timeCoded } from './timing.js';
+
+export const autoTools = {
+  Bench,
+  Kernels,
+  deviceOf,
+  loadTypes,
+  partFor,
+  timeCoded,
+  typeIds,
+  typeOf,
+};
+export type AutoTools = typeof autoTools;
