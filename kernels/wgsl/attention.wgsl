@@ -6,6 +6,8 @@
 // unnormalized, for merge.wgsl.
 // p.causal is 0 for bidirectional attention and 1 for causal. 2: each query sees the batch's last
 // position too, and begins where a causal one does.
+// p.chunked is 1 if windows are chunks of positions. Without a window, it is the first position that
+// a query sees.
 struct Params {
   q: u32, q_ld: u32, out: u32, out_ld: u32,
   dk: u32, dv: u32, group: u32, tokens: u32,  // group: query heads of a KV head
@@ -42,7 +44,7 @@ fn value_row(head: u32, position: u32) -> u32 {
 //@ bounds
 fn begin_of(position: u32) -> u32 {
   if (p.window == 0u) {
-    return 0u;
+    return p.chunked;
   }
   if (p.chunked != 0u) {
     return position / p.window * p.window;

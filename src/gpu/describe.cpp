@@ -69,6 +69,8 @@ Json attention_json(const model::AttentionOp& own, int32_t layer) {
       .num("window", own.window)
       .flag("chunked", own.chunked)
       .num("alibi", own.alibi)
+      .num("rope", own.rope)
+      .num("ropeCol", own.rope_col)
       .take();
 }
 
@@ -221,12 +223,19 @@ Json mat_json(const model::Mat& m) {
       .take();
 }
 
+// What a layer's KV cache evicts, in the order of web/gpu/program.ts; empty: nothing.
+Numbers eviction_of(const kv::LayerShape& l) {
+  if (!l.evicts) return {};
+  return {number(l.window),        number(l.sinks),          number(l.slots),
+          number(l.eviction.ring), number(l.eviction.block), number(l.observers)};
+}
+
 // A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's. type: of keys
 // and values alike; otherwise that of kQ2, which the GPU does not support.
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (const kv::KvPart part : kv::kKvParts) head += l.part(part).total();
-  const kv::KvType type = l.k_type == l.v_type && !l.evicts ? l.k_type : kv::KvType::kQ2;
+  const kv::KvType type = l.k_type == l.v_type ? l.k_type : kv::KvType::kQ2;
   return Fields()
       .num("heads", number(l.heads))
       .num("dk", number(l.dk))
@@ -235,6 +244,7 @@ Json cache_json(const kv::LayerShape& l) {
       .num("headBytes", number(head))
       .num("type", number(type))
       .num("state", number(l.state))
+      .nums("evicts", eviction_of(l))
       .take();
 }
 

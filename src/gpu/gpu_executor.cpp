@@ -13,14 +13,14 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   rows_.resize(4 * cx_.plan.kv.shape.layers.size());
   pass_.vectors = address(vectors_.data());
   pass_.rows = address(rows_.data());
-  ropes_.resize(cx_.program.ropes.size());
+  ropes_.resize(2 * cx_.program.ropes.size());
   pass_.ropes = address(ropes_.data());
   pass_.n_deepstack = static_cast<uint32_t>(cx_.program.hp.media.n_deepstack);
   for (const model::Mat& mat : cx_.program.mats) media_mats_ = media_mats_ || mat.media >= 0;
 }
 
-// Whether a batch can run on the GPU. The GPU supports only a KV cache without eviction, and the
-// weights of the file without adapters. web/gpu refuses types of the KV cache that it lacks.
+// Whether a batch can run on the GPU. The GPU supports only the weights of the file without
+// adapters. web/gpu refuses types of the KV cache that it lacks.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   uint32_t left = 0;
   if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
@@ -28,7 +28,7 @@ bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
-         spec.parts.empty() && !watched_ && !cx_.plan.kv.layout.evicts();
+         spec.parts.empty() && !watched_;
 }
 
 // Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.
@@ -89,7 +89,11 @@ void GpuExecutor::hand_over() {
     rows_[4 * i + 3] = held_of_->state_after(layer);
   }
   const session::ComputeBuffer& working = cx_.working;
-  for (size_t i = 0; i < ropes_.size(); ++i) ropes_[i] = working.rope_table(i);
+  const size_t n_ropes = cx_.program.ropes.size();
+  for (size_t i = 0; i < n_ropes; ++i) {
+    ropes_[i] = working.rope_table(i);
+    ropes_[n_ropes + i] = working.turn_table(i);
+  }
   pass_.x = address(working.buffer(model::Buf::kX));
   pass_.logits = address(working.buffer(model::Buf::kLogits));
   pass_.due = address(held_of_->due().data());
@@ -164,6 +168,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     if (!vectors_ready()) {
       return cx_.weights.poll() || cx_.weights.help_reading() ? Step::kProgress : Step::kBlocked;
     }
+    cpu_.evict();
     cpu_.abandon();
     hand_over();
   }

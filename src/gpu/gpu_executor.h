@@ -3,7 +3,9 @@
 // The KV cache and recurrent states in memory remain the authoritative ones; the GPU holds a copy.
 // New rows and states are copied back with the logits, and missing ones are uploaded before a pass.
 // Sessions, saved states and rewinding therefore need no GPU code, and if the GPU device is lost,
-// the CPU computes the same batch from the same position. If only the first layers are on the GPU,
+// the CPU computes the same batch from the same position. The CPU also chooses the heavy hitters
+// that stay when a block of the KV cache is evicted: they are uploaded, and the queries that it
+// measures attention with come back. If only the first layers are on the GPU,
 // it returns their residual stream instead of logits, and the CPU continues from there.
 #pragma once
 
@@ -42,8 +44,8 @@ struct GpuPass {
   uint32_t cpu_fallback = 0;
   uint32_t kept = 0;            // whether the GPU has the recurrent states before the batch
   uint32_t due = 0, n_due = 0;  // address and number of the Sequence::Checkpoints in the batch
-  // Addresses of the token embeddings, of the logits, and of the addresses of the RoPE tables. A
-  // new memory plan changes them.
+  // Addresses of the token embeddings, of the logits, and of the addresses of the RoPE tables and
+  // of those that rotate queries back (ComputeBuffer::turn_table). A new memory plan changes them.
   uint32_t x = 0, logits = 0, ropes = 0;
   uint32_t cut = 0;  // the first operation that runs on the CPU; 0: all run on the GPU
   // How many steps JavaScript wants in a queue, at most session::kMaxQueue; 0: it queues none.

@@ -1,6 +1,7 @@
 // Steps through the program of operations.
 #include "session/cpu_executor.h"
 
+#include "session/kv_heavy_hitter.h"
 #include "session/nextn.h"
 
 namespace sluice::session {
@@ -131,6 +132,14 @@ Step CpuExecutor::run_ops(int32_t* max_ops) {
     }
   }
   return Step::kProgress;
+}
+
+void CpuExecutor::evict() {
+  for (const model::Op& op : cx_.program.ops) {
+    const auto* own = op.get<model::AttentionOp>();
+    if (own == nullptr || cx_.sequence->cache().layer(own->att.cache).slots == 0) continue;
+    HeavyHitter(cx_, *own).evict_block(op.layer);
+  }
 }
 
 // After any pass of an encoder-decoder model, the decoder's weights are needed next.

@@ -26,6 +26,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] size_t at() const { return cx_.at; }
   // Continues a batch that has begun at `op`: everything before is done, its rows of kX are set.
   void go_on_at(size_t op) { cx_.at = op; }
+  // Evicts what the attention operations of the batch would, for a batch that runs elsewhere.
+  void evict();
   // Requests the weights of the next operation, whose layer is not in the streaming order.
   void demand_weights();
   void observe(Observer observer) override { eval_.observe(std::move(observer)); }

@@ -83,7 +83,9 @@ Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
 Status Session::begin_queue(Token token, int32_t n, const StepQueue& queue) {
   SLUICE_RETURN_IF_ERROR(begin({&token, 1}));
   spec_.queue = &queue;
-  pass_end_ = std::min(position() + n, cx_.plan.context.n_ctx);
+  // Only the first query of a batch may evict, and a queue is one batch.
+  const int32_t most = std::min(n, sequence_.tokens_until_eviction());
+  pass_end_ = std::min(position() + most, cx_.plan.context.n_ctx);
   begin_batch();  // in place of the one of a single step
   return {};
 }

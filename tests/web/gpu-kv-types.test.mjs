@@ -141,7 +141,7 @@ describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
   test('an error names other types', async () => {
     await assert.rejects(load(named('llama-gqa'), 'webgpu', 'q2'), {
       code: 'NOT_SUPPORTED',
-      message: /KV cache eviction, q2 or two types/,
+      message: /a KV cache of q2 or two types/,
     });
   });
 });

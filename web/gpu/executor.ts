@@ -8,14 +8,15 @@ import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
-import { GpuKvCache, type RowFormat } from './kv-cache.js';
+import type { KvEviction } from './eviction.js';
+import { GpuKvCache } from './kv-cache.js';
 import type { ReadWeights } from './weight-upload.js';
 import { Pieces, WeightUnits } from './weight-units.js';
 import { Kernels, kSplit, type Memory } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
-import { loadRows, loadTypes } from './load-types.js';
+import { loadKvParts, loadTypes, type KvParts } from './load-types.js';
 import { Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
@@ -62,6 +63,7 @@ export class GpuExecutor {
   readonly #layout: Layout;
   readonly #steps: Step[];
   readonly #cache: GpuKvCache;
+  readonly #eviction: KvEviction | undefined;
   readonly #states: GpuRecurrentStates;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
@@ -81,7 +83,7 @@ export class GpuExecutor {
     plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
-    rows: RowFormat | undefined,
+    parts: KvParts,
   ) {
     this.#open = open;
     this.#device = open.device;
@@ -101,10 +103,12 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#cache = new GpuKvCache(program, memory, buffers, rows);
+    this.#cache = new GpuKvCache(program, memory, buffers, parts.rows);
+    if (parts.KvEviction)
+      this.#eviction = new parts.KvEviction(program, layout.eviction, memory, buffers);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
-    this.#writer = new Writer(program, layout, this.#cache.caches);
+    this.#writer = new Writer(program, layout, this.#cache.caches, this.#eviction);
     this.#queue = new StepQueue(program, plan, layout, this.#writer);
     this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
     this.#counts.layers = new Set(
@@ -125,7 +129,8 @@ export class GpuExecutor {
    * needs changes with the number of tokens, and as the context grows.
    */
   async #prepare(tokens: number, first: number, nRows: number, queued = false): Promise<void> {
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)} ${queued}`;
+    const evicted = this.#eviction?.kindOf(first, tokens);
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)} ${queued} ${evicted}`;
     if (this.#ready.has(kind)) return;
     await this.#kernels.prepare(this.#memory, (recorder) => {
       const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
@@ -153,7 +158,7 @@ export class GpuExecutor {
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
     await loadTypes(host.program.mats.map(({ type }) => type));
-    const rows = await loadRows(host.program);
+    const parts = await loadKvParts(host.program);
     const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with
@@ -182,7 +187,7 @@ export class GpuExecutor {
         plan,
         layout,
         buffers,
-        rows,
+        parts,
       );
       if (!(await device.popErrorScope())) return executor.#begun();
       buffers.dropAll();
@@ -307,6 +312,7 @@ export class GpuExecutor {
     if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
+    this.#eviction?.begin(queue, words, this.#memory.arena);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
@@ -330,7 +336,7 @@ export class GpuExecutor {
       recording.submit(); // uploaded units are already marked as loaded
     }
     if (!back) return;
-    const { result, rows, size } = back;
+    const { result, rows, states: observed, size } = back;
     await this.#readback.mapAsync(Usage.MapRead, 0, size);
     try {
       if (given()) return;
@@ -348,6 +354,7 @@ export class GpuExecutor {
         );
       this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
+      this.#eviction?.settle(words, made.subarray(observed), first, n);
       if (this.#counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       this.#counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
@@ -419,8 +426,12 @@ export class GpuExecutor {
     if (result)
       recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
     const rows = this.#cache.download(recording.encoder, this.#readback, result, first, n);
-    const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
-    return { result, rows, size: align(size, 8) };
+    const { encoder } = recording;
+    const states = rows + this.#states.download(encoder, words, this.#readback, rows);
+    const arena = this.#memory.arena;
+    const observed =
+      this.#eviction?.download(encoder, arena, this.#readback, states, first, n) ?? 0;
+    return { result, rows, states, size: align(states + observed, 8) };
   }
 
   /** Uploads norm weights and biases, which the engine has loaded before the first pass. */
@@ -455,9 +466,10 @@ async function kernelsFor(
   return kernels;
 }
 
-/** End offsets in the readback buffer: of logits or residual stream, of KV rows, of states. */
+/** End offsets in the readback buffer: of logits or residual stream, of KV rows, of states, of all. */
 interface Back {
   result: number;
   rows: number;
+  states: number;
   size: number;
 }

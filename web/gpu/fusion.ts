@@ -4,6 +4,7 @@
 // a matrix multiplication with its activation, and RoPE with norms of heads and writing to the KV
 // cache.
 
+import { evictionIn, type Eviction } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
 import { kOpNames, KvType, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
@@ -51,7 +52,9 @@ export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
   if (caches.some(({ heads, type }) => heads > 0 && type > KvType.Q4))
-    return 'KV cache eviction, q2 or two types';
+    return 'a KV cache of q2 or two types';
+  const evicts = evictionIn(program);
+  if (evicts && quantized(program)) return 'eviction from a quantized KV cache';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
@@ -60,6 +63,9 @@ export function missing(program: Program): string | null {
     if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention))
       return 'layers that share the KV cache of earlier layers';
     selected ||= op.kind === OpKind.Select;
+    // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
+    if (evicts && op.kind === OpKind.Attention && (op.alibi || inside(op, evicts)))
+      return 'KV cache eviction with ALiBi or these windows';
     if (op.att.valuesInKeys && quantized(program))
       return 'a quantized KV cache with values in keys';
     // The kernel does not write the activated gate back.
@@ -81,6 +87,10 @@ export function missing(program: Program): string | null {
   }
   return null;
 }
+
+/** Whether a layer's own window may end within the ring of heavy hitters. */
+const inside = ({ window }: Op, { slots, sinks, ring, block }: Eviction): boolean =>
+  slots > 0 && window > sinks + ring - block && window < ring;
 
 /** Whether only `ops[i + 1]` reads the output of `ops[i]`. */
 function readOnce(ops: Op[], i: number, end: number): boolean {

@@ -3,6 +3,7 @@
 // uploaded, and rows that a pass computed are downloaded. A quantized cache is in quantized-cache.ts.
 
 import { Usage, type Buffers } from './buffers.js';
+import { keptBytes } from './eviction-plan.js';
 import type { Cache } from './kernels.js';
 import { align } from './plan.js';
 import { KvType, OpKind, Word, type CacheShape, type Program } from './program.js';
@@ -69,11 +70,12 @@ export function owners(program: Program): number[] {
 
 /** Bytes on the GPU: of all layers, of the largest layer, and of what n positions change at most. */
 export function cacheBytes(program: Program, n = 0) {
-  const layers = owners(program).map((layer) => rowsOf(program.caches[layer]!));
+  const shapes = owners(program).map((layer) => program.caches[layer]!);
+  const layers = shapes.map(rowsOf);
   const bytes = layers.map((rows) => rows.row * rows.capacity + rows.beside * rows.recent);
   const sum = (all: number[]): number => all.reduce((a, b) => a + b, 0);
   return {
-    total: sum(bytes),
+    total: sum(bytes) + sum(shapes.map(keptBytes)),
     largest: Math.max(0, ...bytes),
     // A group of q4_0 may begin earlier.
     changed: sum(layers.map(({ row, beside }) => row * (n + (beside && 63)) + beside * n)),

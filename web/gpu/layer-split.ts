@@ -5,6 +5,7 @@
 // token, unlike streaming. This module only plans; it does not use the device.
 
 import { SluiceError } from '../protocol/errors.js';
+import { observedBytes } from './eviction-plan.js';
 import { cacheBytes } from './kv-cache.js';
 import { align, planWeights } from './plan.js';
 import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
@@ -35,7 +36,8 @@ export function roomOf(program: Program, dots: boolean): Room {
   const rows = cut
     ? nBatch * widths[Buf.X]!
     : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
-  const readback = align(4 * rows + cache.changed + stateBytes(layout.states), 16);
+  const observed = observedBytes(program, layout.eviction);
+  const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
   const numbers = align(2 * program.ops.length * 256, 1 << 17);
   return {

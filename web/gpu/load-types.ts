@@ -1,11 +1,12 @@
-// Loads gpu-types.js for the first model that has a type of it, and gpu-kv.js for the first quantized
-// KV cache.
+// Loads gpu-types.js for the first model that has a type of it, and gpu-kv.js for the first KV cache
+// that is quantized or evicts.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
+import { evictionIn } from './eviction-plan.js';
 import { quantized } from './fusion.js';
 import type { RowFormat } from './kv-cache.js';
-import type * as Quantized from './quantized-cache.js';
+import type * as Extra from './kv-parts.js';
 import type { Program } from './program.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
@@ -15,11 +16,18 @@ export async function loadTypes(ids: readonly number[]): Promise<void> {
   useRareTypes(await asset<RareTypes>('gpu-types.js', url));
 }
 
-/** The rows of a program's quantized KV cache; undefined: they are halves. Errors: MODULE_LOAD. */
-export async function loadRows(program: Program): Promise<RowFormat | undefined> {
-  if (!quantized(program)) return undefined;
+/** What a program's KV cache needs beyond rows of halves. */
+export interface KvParts {
+  rows?: RowFormat | undefined;
+  KvEviction?: typeof Extra.KvEviction | undefined;
+}
+
+/** Errors: MODULE_LOAD. */
+export async function loadKvParts(program: Program): Promise<KvParts> {
+  const evicts = evictionIn(program);
+  if (!quantized(program) && !evicts) return {};
   const url = new URL('./gpu-kv.js', import.meta.url);
-  const { kernels, quantizedRows } = await asset<typeof Quantized>('gpu-kv.js', url);
+  const { kernels, quantizedRows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
   useQuantizedKv(kernels);
-  return quantizedRows;
+  return evicts ? { KvEviction } : { rows: quantizedRows };
 }

@@ -97,7 +97,9 @@ export interface Op {
   act: number;
   xielu: [positive: number, negative: number, linear: number, below: number];
   vecPerHead: boolean;
+  /** Attention: that of its queries and keys, or -1. `ropeCol`: the first rotated value of each head. */
   rope: number;
+  ropeCol?: number;
   moe: number;
   window: number;
   chunked: boolean;
@@ -174,7 +176,7 @@ export const enum KvType {
 
 /**
  * KV cache of a layer in the engine's memory: for each head, the keys of `capacity` positions,
- * then the values. Copies of the recurrent state follow.
+ * then the values, and what eviction keeps. Copies of the recurrent state follow.
  */
 export interface CacheShape {
   heads: number;
@@ -186,6 +188,8 @@ export interface CacheShape {
   type: KvType;
   /** Floats of the recurrent state; 0: none. */
   state: number;
+  /** Eviction (eviction-plan.ts): window, sinks, slots, ring, block, observers. Empty: none. */
+  evicts: number[];
 }
 
 export interface Program {

@@ -1,5 +1,4 @@
-// Entry of gpu-kv.js: rows of a quantized KV cache on the GPU (kv-cache.ts) and in the engine's memory
-// (kernels/kernels.h). A row has the blocks of all heads, keys before values. A block of 32 values has
+// Rows of a quantized KV cache on the GPU (kv-cache.ts) and in the engine's memory (kernels/kernels.h). A row has the blocks of all heads, keys before values. A block of 32 values has
 // two bytes more than the engine's: its scale is a float with the bits of the bfloat16. The engine
 // interleaves keys of q4_0 by runs of 16 positions; here they are like values. Rows of halves have the
 // latest positions of q4_0.
@@ -7,8 +6,6 @@
 import { copyHalves, kBlock, move, type RowFormat } from './kv-cache.js';
 import { groupsOf } from './kernels/quantized-kv.js';
 import { KvType, type CacheShape } from './program.js';
-
-export * as kernels from './kernels/quantized-kv.js';
 
 /** Positions whose keys the engine interleaves in q4_0. */
 const kRun = 16;

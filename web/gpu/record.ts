@@ -6,12 +6,15 @@ import {
   actBytes,
   attentionScratch,
   kFewTokens,
+  type Attention,
   type Cache,
   type Part,
   type Place,
   type Recorder,
 } from './kernels.js';
 import { Buf, Mix, NonCausal, OpKind, type Op, type Program } from './program.js';
+import { evictionIn, planEviction, type EvictionPlan } from './eviction-plan.js';
+import type { KvEviction } from './eviction.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
 import { planQueue, type QueuePlan } from './queue-plan.js';
 import type { Step } from './fusion.js';
@@ -27,6 +30,7 @@ export interface Layout {
   /** For each pair of token and expert: the expert's id, its weight, hidden values and output. */
   experts: { ids: number; weights: number; hidden: number; given: number };
   states: StatePlan;
+  eviction: EvictionPlan;
   queue: QueuePlan;
   /** Size of the arena. */
   floats: number;
@@ -50,8 +54,10 @@ export function layOut(program: Program, batch: number): Layout {
   const { deepstack, nEmbd } = program;
   const media = take(deepstack ? batch * (1 + deepstack) * nEmbd : 0);
   const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
+  const eviction = planEviction(program, batch, take);
+  const merged = evictionIn(program) ? batch : 0;
   const scratch = take(
-    Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))),
+    Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv, merged))),
   );
   const most = (size: (numbers: number[], n: number) => number): number =>
     Math.max(
@@ -84,6 +90,7 @@ export function layOut(program: Program, batch: number): Layout {
     scratch,
     experts,
     states,
+    eviction,
     queue,
     floats,
     actBytes: align(Math.max(0, ...products.map(actsOf)), 16),
@@ -110,8 +117,10 @@ export class Writer {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
+  readonly #eviction: KvEviction | undefined;
 
-  constructor(program: Program, layout: Layout, caches: (Cache | null)[]) {
+  constructor(program: Program, layout: Layout, caches: (Cache | null)[], eviction?: KvEviction) {
+    this.#eviction = eviction;
     this.#program = program;
     this.#layout = layout;
     this.#caches = caches;
@@ -353,7 +362,7 @@ export class Writer {
         // A quantized cache also has transformed queries.
         if (!stores && (owned || cache!.type !== 'f16'))
           to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first, owned });
-        to.attention({
+        const call: Attention = {
           ...shape,
           qkv,
           out: this.place(op.out, 0, rows),
@@ -370,7 +379,9 @@ export class Writer {
           alibi: op.alibi,
           sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,
-        });
+        };
+        if (this.#eviction) this.#eviction.attention(to, op, rows.step, call);
+        else to.attention(call);
         return;
       }
       case OpKind.Moe:

@@ -558,6 +558,50 @@ interface AttentionShape {
   column?: number;
   /** Heads of queries and keys have an RMS norm. */
   normed?: boolean;
+  /** The first visible position, and how many are visible apart from the cache, to other queries. */
+  begin?: number;
+  kept?: number;
+}
+
+/** Positions apart from the cache, for `queries` of their own. */
+interface Kept {
+  queries: { at: number; ld: number };
+  cache: Cache;
+  length: number;
+  key(head: number, p: number, i: number): number;
+  value(head: number, p: number, i: number): number;
+}
+
+/** `length` positions in halves, of more that there is room for. */
+function keptApart(
+  h: Harness,
+  { heads, kvHeads, dk, dv, tokens }: AttentionShape,
+  length: number,
+): Kept {
+  const capacity = length + 3;
+  const headBytes = 2 * capacity * (dk + dv);
+  const bytes = new Uint8Array(kvHeads * headBytes);
+  const view = new DataView(bytes.buffer);
+  for (let at = 0; at < bytes.length; at += 2) view.setUint16(at, half(h.random), true);
+  const cache: Cache = {
+    buffer: h.buffer(bytes, 0),
+    type: 'f16',
+    capacity,
+    keys: 0,
+    keyHead: headBytes,
+    keyRow: 2 * dk,
+    values: 2 * capacity * dk,
+    valueHead: headBytes,
+    valueRow: 2 * dv,
+  };
+  const read = (at: number): number => halfValue(view.getUint16(at, true));
+  return {
+    queries: h.place(tokens, heads * dk),
+    cache,
+    length,
+    key: (head, p, i) => read(head * headBytes + 2 * (p * dk + i)),
+    value: (head, p, i) => read(head * headBytes + 2 * (capacity * dk + p * dv + i)),
+  };
 }
 
 /** kKvLevels4 (kernels/kernels.h). */
@@ -730,7 +774,8 @@ function attend(h: Harness, s: AttentionShape): void {
     }),
   };
   const out = h.place(tokens, heads * dv);
-  const scratch = h.place(1, attentionScratch(heads, dv));
+  const kept = s.kept ? keptApart(h, s, s.kept) : undefined;
+  const scratch = h.place(1, attentionScratch(heads, dv, kept && tokens));
   h.scratch(scratch.at, scratch.ld);
   const sinks = s.sinks
     ? h.vector(Array.from({ length: heads }, () => 1 + h.random.normal()))
@@ -768,6 +813,8 @@ function attend(h: Harness, s: AttentionShape): void {
       whole: s.whole,
       length: end,
       alibi: s.alibi,
+      begin: s.begin,
+      kept,
       sinks,
       scratch: scratch.at,
     });
@@ -793,7 +840,7 @@ function attend(h: Harness, s: AttentionShape): void {
       window = s.window ?? 0;
     const from =
       window === 0
-        ? 0
+        ? (s.begin ?? 0)
         : s.chunked
           ? Math.floor(position / window) * window
           : Math.max(0, causal ? position + 1 - window : position - Math.floor(window / 2));
@@ -802,24 +849,35 @@ function attend(h: Harness, s: AttentionShape): void {
     const slope = s.alibi
       ? 2 ** -((s.alibi / even) * (head < even ? head + 1 : head - even + 0.5))
       : 0;
-    const scores = [];
+    const scores: number[] = [];
+    const add = (score: number, bias: number): void => {
+      score *= scale;
+      if (s.softcap) score = s.softcap * Math.tanh(score / s.softcap);
+      scores.push(score - bias);
+    };
     for (let p = from; p < until; ++p) {
       let score = 0;
       for (let d = 0; d < dk; ++d)
         score += queries[t]![head]![d]! * cached(keyRead(kvHead, p, position), d);
-      score *= scale;
-      if (s.softcap) score = s.softcap * Math.tanh(score / s.softcap);
-      scores.push(score - slope * Math.abs(p - position));
+      add(score, slope * Math.abs(p - position));
+    }
+    for (let p = 0; kept && p < kept.length; ++p) {
+      let score = 0;
+      for (let d = 0; d < dk; ++d)
+        score += h.get(kept.queries, t, head * dk + d) * kept.key(kvHead, p, d);
+      add(score, 0);
     }
     const sink = sinks === undefined ? -Infinity : h.vectorValue(sinks + head);
     const top = Math.max(sink, ...scores);
     const weights = scores.map((x) => Math.exp(x - top));
     const sum = weights.reduce((a, b) => a + b, 0) + Math.exp(sink - top);
+    const inRing = until - from;
+    const valueOf = (j: number, c: number): number =>
+      j < inRing
+        ? cached(valueRead(kvHead, from + j, position), c)
+        : kept!.value(kvHead, j - inRing, c);
     const row = Array.from({ length: dv }, (_, c) =>
-      weights.reduce(
-        (a, w, j) => a + (w / sum) * cached(valueRead(kvHead, from + j, position), c),
-        0,
-      ),
+      weights.reduce((a, w, j) => a + (w / sum) * valueOf(j, c), 0),
     );
     return type === 'f16' ? row : transformed(row);
   };
@@ -913,6 +971,9 @@ export function attention(h: Harness): void {
   const whole = { heads: 2, kvHeads: 1, dk: 16, dv: 16, whole: true };
   attend(h, { ...whole, tokens: 39, first: 7 });
   attend(h, { ...whole, tokens: 21, first: 30, window: 12, capacity: 40 });
+  const evicting = { heads: 4, kvHeads: 2, dk: 16, dv: 16, rot: 16, capacity: 96 };
+  attend(h, { ...evicting, tokens: 1, first: 130, begin: 64, kept: 32 });
+  attend(h, { ...evicting, tokens: 9, first: 130, window: 80, kept: 4, sinks: true });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
   attend(h, {
     heads: 4,

@@ -26,9 +26,9 @@ export function useQuantizedKv(module: typeof QuantizedKv): void {
   quantizedKv = module;
 }
 
-/** Size of Attention.scratch in floats. */
-export const attentionScratch = (heads: number, dv: number): number =>
-  kMaxParts * kSplitTokens * heads * (dv + 2);
+/** Size of Attention.scratch in floats. `tokens`: of the largest call with positions apart. */
+export const attentionScratch = (heads: number, dv: number, tokens = 0): number =>
+  Math.max((kMaxParts + Number(tokens > 0)) * kSplitTokens, 2 * tokens) * heads * (dv + 2);
 
 export function rope(to: Dispatcher, op: Rope): void {
   const inPlace = op.heads + (op.owned && !op.store ? op.kvHeads : 0);
@@ -139,18 +139,55 @@ function reach(
 }
 
 export function attention(to: Dispatcher, op: Attention): void {
-  const group = op.heads / op.kvHeads,
-    rows = op.tokens * group;
   const causal = op.causal ?? true,
     window = op.window ?? 0;
   const end = causal ? op.first + op.tokens : op.length!;
   const back = op.chunked ? op.first % window : causal ? window - 1 : Math.floor(window / 2);
-  const begin = window === 0 ? 0 : Math.max(0, op.first - back);
+  const begin = window === 0 ? (op.begin ?? 0) : Math.max(0, op.first - back);
   let split = kSplit;
   while (Math.ceil(end / split) > kMaxParts) split *= 2;
   const part = Math.floor(begin / split),
     parts = Math.ceil(end / split) - part;
   const apart = op.tokens <= kSplitTokens && parts > 1;
+  const { kept } = op;
+  const merged = apart || kept !== undefined;
+  const written = apart ? parts : 1;
+  attend(to, op, apart ? { split, part, parts, merged } : { ...kOnePart, merged });
+  if (!merged) return;
+  if (kept) {
+    const partials = op.scratch + written * op.tokens * op.heads * (op.dv + 2);
+    const others = { qkv: kept.queries, cache: kept.cache, length: kept.length, scratch: partials };
+    const all = { causal: false, whole: false, window: 0, begin: 0, alibi: 0 };
+    attend(to, { ...op, ...others, ...all }, { ...kOnePart, merged });
+  }
+  to.run(
+    { name: 'merge', texts: [mergeText] },
+    {
+      out: op.out.at,
+      out_ld: op.out.ld,
+      dv: op.dv,
+      heads: op.heads,
+      tokens: op.tokens,
+      partials: op.scratch,
+      parts: written + Number(kept !== undefined),
+      sinks: none(op.sinks),
+    },
+    [op.heads, op.tokens],
+  );
+}
+
+const kOnePart = { split: 0x7fffffff, part: 0, parts: 1 };
+
+/** Attention over parts of the positions. `merged`: results are for merge.wgsl. */
+function attend(
+  to: Dispatcher,
+  op: Attention,
+  { split, part, parts, merged }: typeof kOnePart & { merged: boolean },
+): void {
+  const causal = op.causal ?? true,
+    window = op.window ?? 0;
+  const group = op.heads / op.kvHeads,
+    rows = op.tokens * group;
   const quads = Math.ceil(op.dv / 4);
   const times = Math.ceil(quads / 64);
   const power = (n: number) => 2 ** Math.ceil(Math.log2(n));
@@ -180,7 +217,7 @@ export function attention(to: Dispatcher, op: Attention): void {
         ROWS: tileRows,
         QUADS: side,
         TIMES: Math.ceil(quads / side),
-        SPLIT: apart,
+        SPLIT: merged,
       },
       bound: 1,
     },
@@ -195,11 +232,11 @@ export function attention(to: Dispatcher, op: Attention): void {
       tokens: op.tokens,
       first: op.first,
       window,
-      chunked: Number(op.chunked ?? false),
+      chunked: window ? Number(op.chunked ?? false) : (op.begin ?? 0),
       causal: op.whole ? 2 : Number(causal),
-      length: end,
+      length: causal ? op.first + op.tokens : op.length!,
       heads: op.heads,
-      split: apart ? split : 0x7fffffff,
+      split,
       ...places,
       sinks: none(op.sinks),
       partials: op.scratch,
@@ -207,24 +244,9 @@ export function attention(to: Dispatcher, op: Attention): void {
       softcap: op.softcap ?? 0,
       slope: (op.alibi ?? 0) / even,
       slope_heads: even,
-      part: apart ? part : 0,
+      part,
     },
-    [Math.ceil(rows / tileRows), op.kvHeads, apart ? parts : 1],
+    [Math.ceil(rows / tileRows), op.kvHeads, parts],
     range,
-  );
-  if (!apart) return;
-  to.run(
-    { name: 'merge', texts: [mergeText] },
-    {
-      out: op.out.at,
-      out_ld: op.out.ld,
-      dv: op.dv,
-      heads: op.heads,
-      tokens: op.tokens,
-      partials: op.scratch,
-      parts,
-      sinks: none(op.sinks),
-    },
-    [op.heads, op.tokens],
   );
 }

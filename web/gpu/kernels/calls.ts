@@ -172,10 +172,12 @@ export interface Attention extends Heads {
   chunked?: boolean;
   causal?: boolean;
   length?: number; // if not causal: positions [0, length) are visible
+  begin?: number; // without a window: the first visible position
+  kept?: { queries: Place; cache: Cache; length: number }; // further visible positions, apart
   whole?: boolean | undefined; // causal, but every token sees all tokens of the batch
   alibi?: number;
   sinks?: number; // vector [heads]
-  scratch: number; // arena: attentionScratch() floats
+  scratch: number; // arena: attentionScratch() floats; with `kept`, for all tokens
 }
 
 /** `heads` groups of n values per row, at strides inStep and outStep (default n). */

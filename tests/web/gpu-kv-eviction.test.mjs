@@ -1,0 +1,156 @@
+// KV cache eviction on the GPU, in Node on a software adapter, compared with the CPU under the same
+// policy: the choice behind each of the CPU's tokens while blocks are evicted, queued steps, sequences
+// in turns, states that move between the devices, and a lost GPU.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { Engine } from '../../dist/node.js';
+import { longOnly } from '../extent.mjs';
+import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { root } from './helpers.mjs';
+
+if (!noSwiftShader) useSwiftShader();
+
+const kCapacity = 128;
+/** The gap above which choices must be equal. */
+const kMinGap = 1e-3;
+/** More than a block of heavy hitters has, so that one is evicted meanwhile. */
+const kTokens = 36;
+/** Positions of a prompt, which are more than the cache has. */
+const kLong = 2.2 * kCapacity;
+
+const all = ['arch', 'families'].flatMap((kind) => {
+  const folder = join(root, 'tests', 'data', kind);
+  const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
+  return manifest.map((model) => ({ ...model, folder }));
+});
+const named = (name) => all.find((model) => model.name === name);
+/** Plain; norms of heads; layers with windows of their own; biases; convolutions between. */
+const cases = ['llama-gqa', 'qwen3', 'gemma3-scaled', 'starcoder2', 'lfm2'].flatMap((name, i) =>
+  ['window', 'heavy-hitter'].map((kvPolicy) => [name, kvPolicy, i > 0 && longOnly]),
+);
+
+const load = ({ folder, file }, device, kvPolicy, more = {}) =>
+  Engine.load(join(folder, file), {
+    device,
+    kvPolicy,
+    kvCapacity: kCapacity,
+    contextLength: 1000,
+    threads: 1,
+    cache: 'none',
+    ...(device === 'wasm' && { kernels: 'wasm128' }),
+    ...more,
+  });
+
+/** The choice after `tokens`, with its gap to the second. */
+async function choice(teller, tokens) {
+  const options = { maxTokens: 1, temperature: 0, ignoreEos: true, logprobs: 2 };
+  for await (const { topLogprobs } of teller.generate(tokens, options)) {
+    if (!topLogprobs) continue;
+    const [best, second] = topLogprobs;
+    return { token: best.token, gap: best.logprob - second.logprob };
+  }
+  throw new Error('no token');
+}
+
+async function generate(teller, prompt, maxTokens, options = {}) {
+  const tokens = [];
+  const greedy = { maxTokens, temperature: 0, ignoreEos: true };
+  for await (const { token } of teller.generate(prompt, { ...greedy, ...options }))
+    if (token >= 0) tokens.push(token);
+  return tokens;
+}
+
+/** `n` tokens: those of a prompt, again and again. */
+const repeated = (prompt, n) => Array.from({ length: n }, (_, i) => prompt[i % prompt.length]);
+
+describe('KV cache eviction on the GPU', { skip: noSwiftShader }, () => {
+  const engines = [];
+  after(async () => {
+    for (const engine of engines) await engine.dispose();
+  });
+  for (const [name, kvPolicy, skip] of cases)
+    test(`${name}, ${kvPolicy}`, { skip, timeout: 300_000 }, async () => {
+      const model = named(name);
+      const prompt = repeated(model.prompt, kLong);
+      const cpu = await load(model, 'wasm', kvPolicy);
+      const gpu = await load(model, 'webgpu', kvPolicy);
+      engines.push(cpu, gpu);
+      assert.equal(gpu.stats().device, 'webgpu');
+      const tokens = await generate(cpu, prompt, kTokens);
+      assert.equal(tokens.length, kTokens);
+      const chosen = [];
+      for (let i = 0; i < kTokens; i++) {
+        const before = [...prompt, ...tokens.slice(0, i)];
+        const { token, gap } = await choice(cpu, before);
+        const ours = await choice(gpu, before);
+        if (gap > kMinGap) assert.equal(ours.token, token, `token ${i}, gap ${gap}`);
+        chosen.push(ours.token);
+      }
+      assert.equal(gpu.stats().engine.gpuPasses > kTokens, true);
+      // The engine's sequence rewinds within a block, and is the same again.
+      const back = kTokens - 3;
+      const again = await choice(gpu, [...prompt, ...tokens.slice(0, back)]);
+      assert.equal(again.token, chosen[back]);
+      // Queued steps, across an eviction, and a step at a time.
+      const single = await generate(gpu, prompt, kTokens, { logprobs: 1, cachePrompt: false });
+      const passes = gpu.stats().engine.submits;
+      const queued = await generate(gpu, prompt, kTokens, { cachePrompt: false });
+      assert.deepEqual(queued, single);
+      assert.ok(gpu.stats().engine.submits - passes < kTokens, 'steps are queued');
+      await checkSessions(gpu, cpu);
+    });
+
+  test('within a gpuBudget, and layers on both devices', { skip: longOnly }, async () => {
+    const model = named('llama-gqa');
+    const prompt = repeated(model.prompt, kLong);
+    const whole = await load(model, 'webgpu', 'heavy-hitter');
+    engines.push(whole);
+    const wanted = await generate(whole, prompt, kTokens);
+    const small = Math.floor(0.8 * whole.memory().gpu);
+    for (const more of [{ gpuBudget: small }, { gpuLayers: 1 }]) {
+      const engine = await load(model, 'webgpu', 'heavy-hitter', more);
+      engines.push(engine);
+      if (more.gpuBudget) assert.ok(engine.memory().gpu <= small, `${engine.memory().gpu} bytes`);
+      assert.deepEqual(await generate(engine, prompt, kTokens), wanted, JSON.stringify(more));
+    }
+  });
+
+  test('what the GPU cannot evict is an error that names it', async () => {
+    await assert.rejects(load(named('llama-gqa'), 'webgpu', 'window', { kvType: 'q8_0' }), {
+      code: 'NOT_SUPPORTED',
+      message: /eviction from a quantized KV cache/,
+    });
+  });
+});
+
+/** Sequences in turns, and states that move from one device to the other and back. */
+async function checkSessions(gpu, cpu) {
+  const texts = ['a stone bridge over the mill river ', 'the wind and the fox '].map((text) =>
+    text.repeat(24),
+  );
+  const next = ' and the mill';
+  const alone = [];
+  for (const text of texts) {
+    const session = gpu.session();
+    alone.push([await generate(session, text, 4), await generate(session, next, 4)]);
+    assert.ok(session.tokens.length > kCapacity, `${session.tokens.length} tokens`);
+  }
+  const sessions = [gpu.session(), gpu.session()];
+  const first = [];
+  for (const [i, session] of sessions.entries()) first.push(await generate(session, texts[i], 4));
+  for (const [i, session] of sessions.entries())
+    assert.deepEqual([first[i], await generate(session, next, 4)], alone[i]);
+
+  const [ours, theirs] = [sessions[0], cpu.session()];
+  for (const [from, to] of [
+    [ours, theirs],
+    [theirs, ours],
+  ]) {
+    await to.restore(await from.save());
+    const text = next.repeat(20);
+    const [moved, stayed] = [await choice(theirs, text), await choice(ours, text)];
+    if (moved.gap > kMinGap) assert.equal(stayed.token, moved.token);
+  }
+}

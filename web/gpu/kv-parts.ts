@@ -1,0 +1,5 @@
+// Entry of gpu-kv.js: what a KV cache needs on the GPU if it is quantized or evicts.
+
+export { KvEviction } from './eviction.js';
+export * as kernels from './kernels/quantized-kv.js';
+export { quantizedRows } from './quantized-cache.js';
