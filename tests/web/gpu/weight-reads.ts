@@ -102,7 +102,7 @@ async function dispatch(
   const make = (bytes: number, usage: number) =>
     device.createBuffer({ size: Math.ceil(bytes / 16) * 16, usage });
   const words = Math.ceil(buffers[0]!.size! / 128);
-  const fields = fieldsOf(variant.texts);
+  const fields = fieldsOf(variant);
   const data = new ArrayBuffer(512);
   writeFields(fields, values, new Uint32Array(data), new Float32Array(data), 0);
   const parameters = make(512, kUniform | Usage.CopyTarget);

@@ -55,7 +55,6 @@ function rotate(
     values = keys + op.kvHeads * op.dk;
   const keyRuns = store ? Math.ceil(op.dk / 2) : 0,
     valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / 2) : 0;
-  const storing = cacheText.replace('HOLD', 'read_write') + keepF16;
   const { norm } = by;
   const items = pairs + op.kvHeads * (keyRuns + valueRuns);
   const normed = { name: 'norm, rotate and store', sums: true };
@@ -63,8 +62,8 @@ function rotate(
     {
       name: cache ? 'rotate and store' : 'rotate',
       ...(norm && normed),
-      texts: [
-        ...(cache ? [storing] : []),
+      texts: () => [
+        ...(cache ? [cacheText.replace('HOLD', 'read_write') + keepF16] : []),
         rotateText,
         norm ? rotateNormed : cache ? rotateEach.replace('//@ store', storeText) : rotateEach,
       ],
@@ -203,14 +202,15 @@ function attend(
   to.run(
     {
       name: `attention ${op.cache.type}`,
-      texts: native
-        ? [cacheF16Native, attentionText]
-        : [
-            cacheText.replace('HOLD', 'read'),
-            ...(plain
-              ? [cacheF16, attentionText]
-              : quantizedKv!.attention(op.cache.type, attentionText)),
-          ],
+      texts: () =>
+        native
+          ? [cacheF16Native, attentionText]
+          : [
+              cacheText.replace('HOLD', 'read'),
+              ...(plain
+                ? [cacheF16, attentionText]
+                : quantizedKv!.attention(op.cache.type, attentionText)),
+            ],
       words: { HELD: native ? 'f16' : 'f32', DV: `${op.dv}u` },
       f16: native,
       constants: {

@@ -69,7 +69,7 @@ function rowsOfType(to: Dispatcher, type: number, cols: number, base: number[]) 
   const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
   const native = to.features.f16 && type === nativeHalves.type && multiples(8);
   return {
-    text: native ? nativeHalves.decode : weightsText + decoderOf(found),
+    text: () => (native ? nativeHalves.decode : weightsText + decoderOf(found)),
     aligned: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0,
     native,
     codebook: codebook && [{ buffer: to.codebooks.get(codebook) }],
@@ -198,13 +198,13 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
   const variant = few
     ? vectorOf(op, pieces.length, tokens, gated, coded, own)
     : tiledOf(pieces.length, native, coded);
-  const texts = decoders.map(({ text }, kind) => {
-    const own = text + variant.inner;
+  const textOf = ({ text }: (typeof decoders)[0], kind: number): string => {
+    const own = text() + variant.inner;
     return pasted(
       kind ? renamed(own, kind, ['ALIGNED', 'NATIVE']) : own,
       types.flatMap((type, i) => (type === kinds[kind] ? [i] : [])),
     );
-  });
+  };
   const constants = Object.fromEntries(
     decoders.flatMap(({ aligned, native }, kind) => {
       const suffix = kind ? `_${kind}` : '';
@@ -223,7 +223,11 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
   to.run(
     {
       name: `${few ? 'gemv' : 'gemm'} ${kinds.length > 1 ? types.join() : kinds[0]}${coded ? ' codes' : ''}`,
-      texts: [...(own ? [ownActsText] : coded ? [actsText] : []), variant.text, ...texts],
+      texts: () => [
+        ...(own ? [ownActsText] : coded ? [actsText] : []),
+        variant.text(),
+        ...decoders.map(textOf),
+      ],
       constants: { ...constants, TAIL: op.cols % 8 !== 0, ...variant.constants },
       words: {
         CODEBOOK_BINDING: String(kBinding + pieces.length),
@@ -271,7 +275,7 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
 }
 
 /** `inner`: the text that each quantization type has, behind its decoder. */
-type Kind = Required<Pick<Variant, 'constants' | 'words'>> & { text: string; inner: string };
+type Kind = Required<Pick<Variant, 'constants' | 'words'>> & { text(): string; inner: string };
 
 /** WGSL that runs `f` for the part of the workgroup. */
 const byPart = (parts: number, f: (part: number) => string, i = 0): string =>
@@ -289,15 +293,16 @@ function vectorOf(
   const normed = norm !== undefined && (!coded || own > 0);
   const squares =
     'let squares = quantize(at.lane, token); if (NORM) { sums[SUMS - 1u] = squares; }';
-  const text = vectorText
-    .replace('//@ quantize', own ? squares : '')
-    .replace(
-      '//@ accumulate',
-      gated
-        ? 'accumulate0(0u, row, token, at.lane, &sums); ' +
-            'accumulate1(RESULTS, row, token, at.lane, &sums);'
-        : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
-    );
+  const text = (): string =>
+    vectorText
+      .replace('//@ quantize', own ? squares : '')
+      .replace(
+        '//@ accumulate',
+        gated
+          ? 'accumulate0(0u, row, token, at.lane, &sums); ' +
+              'accumulate1(RESULTS, row, token, at.lane, &sums);'
+          : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`),
+      );
   return {
     text,
     inner: coded ? vectorCodes : vectorValues,
@@ -329,10 +334,11 @@ function vectorOf(
 
 function tiledOf(parts: number, native: boolean, coded: boolean): Kind {
   return {
-    text: tiledText.replace(
-      '//@ load',
-      byPart(parts, (i) => `load_weights${i}(row, unit, lane);`),
-    ),
+    text: () =>
+      tiledText.replace(
+        '//@ load',
+        byPart(parts, (i) => `load_weights${i}(row, unit, lane);`),
+      ),
     inner: coded ? tiledCodes : tiledValues,
     constants: { PARTS: parts },
     words: { HELD: native ? 'f16' : 'f32' },
@@ -355,7 +361,7 @@ export function rows(to: Dispatcher, op: Rows): void {
     to.run(
       {
         name: `rows ${op.weights.type}`,
-        texts: [pasted(text, [0]), rowsText],
+        texts: () => [pasted(text(), [0]), rowsText],
         constants: { ALIGNED: aligned, NATIVE: native, TAIL: op.cols % 8 !== 0 },
         words: { CODEBOOK_BINDING: String(kBinding + 1) },
         bound: codebook ? 2 : 1,

@@ -81,7 +81,7 @@ export class Pipelines {
   }
 
   #keep(variant: Variant, pipeline: GPUComputePipeline): Compiled {
-    const compiled = { pipeline, bound: variant.bound ?? 0, fields: fieldsOf(variant.texts) };
+    const compiled = { pipeline, bound: variant.bound ?? 0, fields: fieldsOf(variant) };
     this.#compiled.set(keyOf(variant), compiled);
     return compiled;
   }

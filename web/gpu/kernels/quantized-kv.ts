@@ -40,13 +40,13 @@ export function store(
 ): void {
   const { heads, kvHeads, dk, dv, tokens, owned = true } = op;
   const { norm } = by;
-  const binding = cacheText.replace('HOLD', 'read_write');
+  const binding = (): string => cacheText.replace('HOLD', 'read_write');
   const shape = { recent_at: 0, recent_capacity: 1, ...places, kv_heads: kvHeads, dk, dv };
   const grouped = cache.type === 'q4_0';
   to.run(
     {
       name: `heads into ${cache.type}`,
-      texts: [binding, hadamardText, headsText, grouped ? keepQ4 : keepQ8],
+      texts: () => [binding(), hadamardText, headsText, grouped ? keepQ4 : keepQ8],
       constants: { N: Math.max(dk, dv), NORM: norm !== undefined, WG: 64, SUMS: 1 },
       sums: true,
       bound: 'written',
@@ -73,7 +73,7 @@ export function store(
   if (!grouped || !owned || !(count || to.dry)) return;
   const blocks = kvHeads * (Math.ceil(dk / kBlock) + Math.ceil(dv / kBlock));
   to.run(
-    { name: 'group into q4_0', texts: [binding, groupQ4], bound: 'written' },
+    { name: 'group into q4_0', texts: () => [binding(), groupQ4], bound: 'written' },
     { ...shape, first: from },
     [Math.ceil(blocks / 64), count || 1],
     range,

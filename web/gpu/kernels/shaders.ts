@@ -20,7 +20,8 @@ export type Bound = 0 | 1 | 2 | 3 | 4 | 5 | 'written';
 
 export interface Variant {
   name: string;
-  texts: string[];
+  /** A function if they take work to put together, which only a compilation needs. */
+  texts: string[] | (() => string[]);
   constants?: Record<string, number | boolean>; // numbers are u32
   words?: Record<string, string>; // replaced in the texts
   bound?: Bound;
@@ -28,6 +29,9 @@ export interface Variant {
   f16?: boolean; // requires these features
   dots?: boolean;
 }
+
+export const textsOf = ({ texts }: Variant): string[] =>
+  typeof texts === 'function' ? texts() : texts;
 
 /** Variants with equal keys are the same shader. */
 export const keyOf = (v: Variant) =>
@@ -67,7 +71,7 @@ export function sourceOf(v: Variant, features: Features): string {
   }
   parts.push(numbers, memory, functions);
   if (v.sums) parts.push(features.subgroups ? sumSubgroups : sum);
-  let text = [...parts, ...v.texts].join('\n');
+  let text = [...parts, ...textsOf(v)].join('\n');
   for (const [word, by] of Object.entries(v.words ?? {}))
     text = text.replace(new RegExp(`\\b${word}\\b`, 'g'), by);
   return text;
@@ -83,10 +87,12 @@ interface Field {
 }
 
 /** The fields of struct Params, with their offsets in words. */
-export function fieldsOf(texts: string[]): Field[] {
+export function fieldsOf(variant: Variant): Field[] {
   const body =
     /struct Params\s*\{([^}]*)\}/.exec(
-      texts.map((t) => t.replace(/\/\/.*/g, '')).join('\n'),
+      textsOf(variant)
+        .map((t) => t.replace(/\/\/.*/g, ''))
+        .join('\n'),
     )?.[1] ?? '';
   let end = 0;
   return [...body.matchAll(/(\w+)\s*:\s*(\w+)/g)].map(([, name, type]) => {
