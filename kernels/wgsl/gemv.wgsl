@@ -6,7 +6,7 @@
 //   GATED    a workgroup has the same rows of two parts and writes act(gate, up)
 //   EXPERTS  rows are those of several matrices, one after the other; a number in the arena selects
 //            the matrix of each token; `share` consecutive tokens have one x
-// y = (add ? y : 0) + scale * (factor * w . x + bias)
+// y = (add ? y : 0) + scale * (factor * w . x + bias), where x may have a weight for each token
 struct Params {
   base: vec4u,    // of each part: the byte offset of its rows in its binding
   rows: vec4u,
@@ -21,6 +21,7 @@ struct Params {
   gain: i32, eps: f32, scale: f32, add: u32,
   positive: f32, negative: f32, linear: f32, below: f32,
   ids: u32, expert: u32, experts: u32, share: u32,
+  weights: i32,  // of x, with EXPERTS: in the arena, or -1
 }
 const RESULTS = ROWS * TOKENS;
 
@@ -36,15 +37,17 @@ fn places_of(part: u32, row: u32) -> array<u32, ROWS> {
   return at;
 }
 
-fn weighed(sum: f32, part: u32, row: u32) -> f32 {
+fn weighed(sum: f32, part: u32, row: u32, token: u32) -> f32 {
   let bias = p.bias[part];
   let factor = p.factor[part];
   var expert = 0u;
+  var weight = 1.0;
   if (EXPERTS) {
     expert = p.expert + matrix;
+    weight = select(1.0, arena[u32(max(p.weights, 0)) + token], p.weights >= 0);
   }
   return p.scale *
-         (sum * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) +
+         (weight * sum * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) +
           select(0.0, vectors[u32(max(bias, 0)) + expert * p.rows[part] + row], bias >= 0));
 }
 
@@ -86,10 +89,10 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u
   if (NORM) {
     root = inverseSqrt(total(SUMS - TOKENS + at.lane % TOKENS) / f32(p.cols) + p.eps);
   }
-  let gate = weighed(total(at.lane) * root, part, r);
+  let gate = weighed(total(at.lane) * root, part, r, t);
   var up = 0.0;
   if (GATED) {
-    up = weighed(total(RESULTS + at.lane) * root, 1u, r);
+    up = weighed(total(RESULTS + at.lane) * root, 1u, r, t);
   }
   let y = p.y + t * p.y_ld + p.column[part] + r;
   arena[y] = ACTIVATION + select(0.0, arena[y], p.add != 0u);

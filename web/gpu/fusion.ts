@@ -7,7 +7,7 @@
 import { evictionIn, type Eviction } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
-import { kOpNames, KvType, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
+import { kOpNames, KvType, NormKind, OpKind, type Op, type Program } from './program.js';
 
 export interface Step {
   /** Index of the operation. `norm` and `act` are fused with it. */
@@ -71,7 +71,6 @@ export function missing(program: Program): string | null {
     // The kernel does not write the activated gate back.
     if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates with an activation';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
-    if (numbers[Mix.WeighInput]) return 'experts with weighted inputs';
     const [gate, up] = numbers;
     if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)
       return 'gate and up matrices of different types';

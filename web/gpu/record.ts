@@ -196,7 +196,7 @@ export class Writer {
   #experts(to: Recorder, op: Op, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { numbers } = this.#program.moes[op.moe]!;
     const { mats } = this.#program;
-    const { ids, hidden, given } = this.#layout.experts;
+    const { ids, weights, hidden, given } = this.#layout.experts;
     const [used, ff] = [numbers[Mix.Used]!, numbers[Mix.Ff]!];
     const part = (of: number): Part[] => {
       const piece = unit.pieces.find(({ part }) => part === of);
@@ -219,7 +219,7 @@ export class Writer {
       x: this.place(op.in, op.inCol, rows),
       out: { at: hidden, ld: ff },
       tokens,
-      experts: { ...experts, share: used },
+      experts: { ...experts, share: used, ...(numbers[Mix.WeighInput] && { weights }) },
       activation: { kind: numbers[Mix.Act]! },
     });
     to.matmul({
@@ -236,11 +236,11 @@ export class Writer {
   finish(to: Recorder, { op, act }: Step, rows: Rows): void {
     if (op.kind === OpKind.Moe) {
       const { ids, weights, given } = this.#layout.experts;
-      const used = this.#program.moes[op.moe]!.numbers[Mix.Used]!;
+      const { numbers } = this.#program.moes[op.moe]!;
       to.combine({
         ids,
-        weights,
-        used,
+        weights: numbers[Mix.WeighInput] ? undefined : weights,
+        used: numbers[Mix.Used]!,
         in: given,
         out: this.place(op.out, op.outCol, rows),
         tokens: rows.tokens,

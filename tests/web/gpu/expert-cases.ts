@@ -132,6 +132,8 @@ function expertProduct(
     share: number;
     gated?: boolean;
     more?: boolean;
+    /** x has a weight for each expert. */
+    weighted?: boolean;
   },
 ): void {
   const { type, rows, cols, share, gated = false } = shape;
@@ -144,6 +146,7 @@ function expertProduct(
   const ids = h.place(1, chosen.length, (_, i) => chosen[i]!);
   const x = h.place(tokens, cols),
     out = h.place(chosen.length, rows);
+  const weights = shape.weighted ? h.place(1, chosen.length) : undefined;
   const parts: Part[] = (gated ? [0, 1] : [0]).map(() => {
     const bytes = randomWeights(h.random, type, count * rows, cols);
     const vector = (length: number) => h.vector(Array.from({ length }, () => h.random.normal()));
@@ -175,7 +178,8 @@ function expertProduct(
       value += w * x.value;
       size += Math.abs(w) * x.size;
     });
-    const by = part.factor === undefined ? 1 : h.vectorValue(part.factor + expert);
+    const given = weights ? h.get(weights, 0, pair) : 1;
+    const by = given * (part.factor === undefined ? 1 : h.vectorValue(part.factor + expert));
     return { value: by * value + bias, size: Math.abs(by) * size + Math.abs(bias) };
   };
   h.call(`experts ${JSON.stringify(shape)}`, (r) =>
@@ -185,7 +189,7 @@ function expertProduct(
       x,
       out,
       tokens: chosen.length,
-      experts: { ids: ids.at, first, count, share },
+      experts: { ids: ids.at, first, count, share, weights: weights?.at },
       ...(gated && { activation: { kind: 0 } }),
     }),
   );
@@ -201,7 +205,7 @@ function expertProduct(
   });
 }
 
-function combine(h: Harness, n: number, used: number, add: boolean): void {
+function combine(h: Harness, n: number, used: number, add: boolean, weighted = true): void {
   const tokens = 3;
   const chosen = Array.from({ length: tokens * used }, (_, i) => (i % 4 === 3 ? -1 : i));
   const ids = h.place(1, chosen.length, (_, i) => chosen[i]!),
@@ -212,7 +216,7 @@ function combine(h: Harness, n: number, used: number, add: boolean): void {
   h.call(`combine ${used} of ${n}`, (r) =>
     r.combine({
       ids: ids.at,
-      weights: weights.at,
+      weights: weighted ? weights.at : undefined,
       used,
       in: given.at,
       out,
@@ -227,7 +231,8 @@ function combine(h: Harness, n: number, used: number, add: boolean): void {
       size = Math.abs(value);
     for (let k = t * used; k < (t + 1) * used; ++k) {
       if (chosen[k]! < 0) continue;
-      const term = 0.5 * h.get(weights, 0, k) * h.get(given, 0, k * n + i);
+      const weight = weighted ? h.get(weights, 0, k) : 1;
+      const term = 0.5 * weight * h.get(given, 0, k * n + i);
       value += term;
       size += Math.abs(term);
     }
@@ -249,9 +254,10 @@ export function experts(h: Harness): void {
   route(h, { n: 64, used: 6, gating: 1, groups: 8, groupsUsed: 3, bias: true, normalize: true });
   route(h, { n: 12, used: 3, gating: 0, groups: 12, groupsUsed: 4 });
   route(h, { n: 24, used: 8, gating: 0, sharedBy: 4, normalize: true });
-  expertProduct(h, { type: f16, rows: 9, cols: 70, share: 1 });
+  expertProduct(h, { type: f16, rows: 9, cols: 70, share: 1, weighted: true });
   expertProduct(h, { type: q40, rows: 10, cols: 96, share: 3, gated: true, more: true });
-  expertProduct(h, { type: q6k, rows: 6, cols: 256, share: 2, more: true });
+  expertProduct(h, { type: q6k, rows: 6, cols: 256, share: 2, more: true, weighted: true });
   for (const add of [false, true]) combine(h, 70, 4, add);
   combine(h, 3, 1, false);
+  combine(h, 5, 2, true, false);
 }

@@ -51,6 +51,7 @@ export interface Experts {
   first: number;
   count: number;
   share: number; // number of consecutive pairs that read the same x
+  weights?: number | undefined; // arena: a weight of x for each pair
 }
 
 /**
@@ -75,7 +76,7 @@ export interface Route {
 /** out = (add ? out : 0) + scale * weighted sum of the experts' outputs [tokens][used][n]. */
 export interface Combine {
   ids: number;
-  weights: number;
+  weights?: number | undefined; // undefined: all are 1
   used: number;
   in: number;
   out: Place;

@@ -108,7 +108,7 @@ export function combine(to: Dispatcher, op: Combine): void {
     { name: 'combine', texts: [combineText] },
     {
       ids: op.ids,
-      weights: op.weights,
+      weights: none(op.weights),
       used: op.used,
       n: op.n,
       in: op.in,

@@ -268,6 +268,7 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
       expert: op.experts?.first ?? 0,
       experts: op.experts?.count ?? 1,
       share: op.experts?.share ?? 1,
+      weights: none(op.experts?.weights),
     },
     [...spread(groups), tiles],
     [...pieces.map((piece) => piece.range), ...(codebook ?? []), ...acts],
