@@ -1,7 +1,7 @@
 // WebGPU: what a GPU can do, the kernels, small models against the CPU, and published shapes with
 // random weights. Runs in Node by the package `webgpu` (gpu/kit.mjs), and can be packed for a machine
 // with a GPU (gpu/pack.mjs).
-//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--out FILE.json] [FILE…]
+//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--tokens 32] [--out FILE.json] [FILE…]
 //   npm run bench:gpu -- --pack [--out FILE.tar.xz]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
 //   npm run bench:gpu -- --kernels [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
@@ -35,6 +35,7 @@ const { values, positionals } = parseArgs({
     cols: { type: 'string', default: '2048' },
     times: { type: 'string', default: '2' },
     model: { type: 'string' },
+    tokens: { type: 'string' },
     prompt: { type: 'string', short: 'p', default: '32' },
     generate: { type: 'string', short: 'n', default: '8' },
   },
@@ -104,5 +105,6 @@ if (values.pack) {
 } else if (values.kernels) await products();
 else {
   const only = values.only?.split(',') ?? [];
-  await runKit(only, values.out ?? inRoot('build', 'bench-gpu.json'), positionals);
+  const sizes = values.tokens ? { tokens: Number(values.tokens) } : {};
+  await runKit(only, values.out ?? inRoot('build', 'bench-gpu.json'), positionals, sizes);
 }

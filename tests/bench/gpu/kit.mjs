@@ -1,10 +1,10 @@
 // Parts of bench:gpu that run in Node, for a machine with a GPU: they need dist/ and the package
 // `webgpu`, or nothing in a packed kit (pack.mjs). Each runs alone, and the results are written after
 // each step, since such a machine may be there for minutes only.
-//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--out FILE.json] [FILE…]
+//   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--tokens 32] [--out FILE.json] [FILE…]
 //   probe    adapter, features, limits, copy bandwidth, arithmetic, cost of a dependent dispatch
 //   kernels  every kernel against its reference; matrix multiplications
-//   models   FILEs, or twelve models of the tests: tokens on the GPU and on the CPU, and times
+//   models   FILEs, or twelve models of the tests: --tokens on the GPU and on the CPU, and times
 //   shapes   models of published shapes with random weights (shape=NAME: one of them): prefill,
 //            decode, share of the copy bandwidth, time by kernel
 // SLUICE_DAWN has options of Dawn, such as backend=vulkan.
@@ -12,7 +12,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { kitFile } from './bundles.mjs';
 import { dawnOptions, findDriver } from './driver.mjs';
-import { kMinGap, kModelTokens, models } from './models.mjs';
+import { kMinGap, models } from './models.mjs';
 import { allShapes, fileTypes, shapes } from './shapes.mjs';
 
 const kParts = ['probe', 'kernels', 'models', 'shapes'];
@@ -33,7 +33,7 @@ const kLines = {
         `weights ${giga(weightBytesPerSecond)} GB/s`
       : `${check}, ${path}: ${failures.length ? failures.join('; ') : 'right'}`,
   models: ({ model, gpu, cpu, equalTokens, firstDifference, forced }) =>
-    `${model}: ${equalTokens} of ${kModelTokens} tokens equal` +
+    `${model}: ${equalTokens} of ${cpu.tokens.length} tokens equal` +
     (firstDifference ? ` (gap ${firstDifference.gap.toExponential(1)})` : '') +
     `, ${forced.equal} of ${forced.of} behind the CPU's` +
     (forced.wrong ? ` (${forced.wrong} with a gap above ${kMinGap})` : '') +
@@ -105,7 +105,7 @@ export async function runKit(only, out, files, sizes = {}) {
     const { kernels } = await import('./kernels.mjs');
     await kernels(results.adder('kernels'));
   }
-  if (parts.has('models')) await models(files, results.adder('models'));
+  if (parts.has('models')) await models(files, results.adder('models'), sizes.tokens);
   if (parts.has('shapes')) {
     const { measureShapes } = await import('./shape-run.mjs');
     const add = results.adder('shapes');

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { inRoot } from '../../../web/scripts/lib.mjs';
 
-export const kModelTokens = 32;
+const kTokens = 32;
 /** Difference of log-probabilities above which both devices must choose the same token. */
 export const kMinGap = 1e-3;
 
@@ -78,12 +78,16 @@ async function choicesOn(engine, sequences) {
   return choices;
 }
 
-async function run(Engine, file, device, forced) {
+async function run(Engine, file, device, count, forced) {
   const began = performance.now();
-  const engine = await Engine.load(file, { device, contextLength: 128, cache: 'none' });
+  const engine = await Engine.load(file, {
+    device,
+    contextLength: kPrompt.length + count,
+    cache: 'none',
+  });
   try {
     const loadMs = performance.now() - began;
-    const out = await generateOn(engine, kPrompt, kModelTokens);
+    const out = await generateOn(engine, kPrompt, count);
     const tokens = forced ?? out.tokens;
     const sequences = tokens.map((_, i) => [...kPrompt, ...tokens.slice(0, i)]);
     const choices = await choicesOn(engine, sequences);
@@ -115,14 +119,14 @@ export function compare(gpu, cpu) {
   };
 }
 
-/** `done` gets the result of each of `files`. */
-export async function models(files, done) {
+/** `done` gets the result of each of `files`, with `count` tokens. */
+export async function models(files, done, count = kTokens) {
   const { Engine } = await import(inRoot('dist', 'node.js'));
   for (const file of files.length ? files : testModels()) {
     const result = { model: basename(file) };
     try {
-      const cpu = await run(Engine, file, 'wasm');
-      const gpu = await run(Engine, file, 'webgpu', cpu.tokens);
+      const cpu = await run(Engine, file, 'wasm', count);
+      const gpu = await run(Engine, file, 'webgpu', count, cpu.tokens);
       Object.assign(result, { gpu, cpu, ...compare(gpu, cpu) });
     } catch (error) {
       result.error = `${error.message} [${error.code}]`;
