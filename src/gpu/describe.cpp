@@ -161,6 +161,9 @@ Json own_json(const model::Op& op) {
         .num("inStep", number(own->stride))
         .num("unary", number(own->unary));
   }
+  if (const auto* own = op.get<model::RowsOp>()) {
+    out.num("table", own->table).flag("add", own->add).num("scale", own->scale);
+  }
   if (const auto* own = op.get<model::AddOp>()) out.num("scale", own->scale);
   if (const auto* own = op.get<model::ScaleOp>()) out.num("scale", own->scale);
   if (const auto* own = op.get<model::SoftCapOp>()) out.num("softcap", own->cap);
@@ -279,6 +282,7 @@ std::string GpuExecutor::describe() const {
                  .num("pool", number(p.pool))
                  .num("head", number(p.head))
                  .num("embedding", embedding_of(p))
+                 .nums("tables", Numbers(p.tables.begin(), p.tables.end()))
                  .nums("widths", Numbers(p.width.begin(), p.width.end()))
                  .add("ropes", std::move(ropes))
                  .add("ops", list(p.ops, op_json))

@@ -15,6 +15,8 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   pass_.rows = address(rows_.data());
   ropes_.resize(2 * cx_.program.ropes.size());
   pass_.ropes = address(ropes_.data());
+  table_rows_.resize(cx_.program.tables.size());
+  pass_.table_rows = address(table_rows_.data());
   pass_.n_deepstack = static_cast<uint32_t>(cx_.program.hp.media.n_deepstack);
   for (const model::Mat& mat : cx_.program.mats) media_mats_ = media_mats_ || mat.media >= 0;
 }
@@ -94,6 +96,7 @@ void GpuExecutor::hand_over() {
     ropes_[i] = working.rope_table(i);
     ropes_[n_ropes + i] = working.turn_table(i);
   }
+  for (size_t i = 0; i < table_rows_.size(); ++i) table_rows_[i] = working.table_rows(i);
   pass_.x = address(working.buffer(model::Buf::kX));
   pass_.logits = address(working.buffer(model::Buf::kLogits));
   pass_.due = address(held_of_->due().data());
@@ -165,7 +168,12 @@ Step GpuExecutor::step(int32_t* max_ops) {
       if (step == Step::kBlocked || step == Step::kFailed) return step;
     }
     if (cpu_.at() == 0) return Step::kProgress;
-    if (!vectors_ready()) {
+    const bool ready = vectors_ready() && cpu_.rows_ready();
+    if (!cx_.weights.failure().ok()) {  // the CPU reports it
+      where_ = Where::kCpu;
+      return Step::kProgress;
+    }
+    if (!ready) {
       return cx_.weights.poll() || cx_.weights.help_reading() ? Step::kProgress : Step::kBlocked;
     }
     cpu_.evict();

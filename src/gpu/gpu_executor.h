@@ -65,6 +65,9 @@ struct GpuPass {
   enum NonCausal : uint32_t { kNoLayer = 0, kWindows = 1, kAllLayers = 2 };
   uint32_t non_causal = kNoLayer;
   uint32_t n_deepstack = 0;  // layers behind which further values of these rows are added
+  // Address of [tables] addresses of the batch's rows, as they are in the file. The first is the
+  // token embedding, whose rows are in `x`.
+  uint32_t table_rows = 0;
 };
 
 class GpuExecutor final : public session::Executor {
@@ -117,7 +120,7 @@ class GpuExecutor final : public session::Executor {
   // Weights::replans() when vectors_ was filled.
   uint32_t replans_ = 0;
   std::vector<const float*> vectors_;
-  std::vector<const void*> rows_, ropes_;
+  std::vector<const void*> rows_, ropes_, table_rows_;
   std::vector<session::Token> chosen_;
 };
 

@@ -142,6 +142,13 @@ void CpuExecutor::evict() {
   }
 }
 
+bool CpuExecutor::rows_ready() {
+  for (size_t table = 1; table < cx_.program.tables.size(); ++table) {
+    if (!cx_.embeddings.ready(table)) return false;
+  }
+  return true;
+}
+
 // After any pass of an encoder-decoder model, the decoder's weights are needed next.
 void CpuExecutor::expect_decoder() {
   const model::Program& p = cx_.program;

@@ -28,6 +28,9 @@ class CpuExecutor final : public Executor {
   void go_on_at(size_t op) { cx_.at = op; }
   // Evicts what the attention operations of the batch would, for a batch that runs elsewhere.
   void evict();
+  // Whether the batch's rows of all tables but the first have arrived, for a batch that runs
+  // elsewhere.
+  [[nodiscard]] bool rows_ready();
   // Requests the weights of the next operation, whose layer is not in the streaming order.
   void demand_weights();
   void observe(Observer observer) override { eval_.observe(std::move(observer)); }

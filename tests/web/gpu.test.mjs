@@ -153,9 +153,10 @@ test('int8 activations of a token add no dispatch', { skip: longOnly }, async ()
 
 /** Mixtures of experts that also need operations that the GPU lacks. */
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
-// Softmax before and after the selection, sigmoid, groups, shared experts.
-for (const model of families.filter(({ name }) => /moe|llama4/.test(name))) {
-  test(`the GPU computes the mixture of experts ${model.name}`, { skip: longOnly }, async () => {
+// Softmax before and after the selection, sigmoid, groups, shared experts, weighted inputs. Gemma 4:
+// per-layer embeddings, and layers that share the KV cache of earlier ones.
+for (const model of families.filter(({ name }) => /moe|llama4|gemma4/.test(name))) {
+  test(`the GPU computes the family ${model.name}`, { skip: longOnly }, async () => {
     const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
     assert.equal(result !== undefined, !kBeyond.test(model.name), 'runs unless unsupported');
     if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));

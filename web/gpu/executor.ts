@@ -17,7 +17,7 @@ import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
 import { loadKvParts, loadTypes, type KvParts } from './load-types.js';
-import { Writer, type Layout, type Rows } from './record.js';
+import { tableBytes, tablesOf, Writer, type Layout, type Rows } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
 import { stepsOf, type Step } from './fusion.js';
@@ -65,6 +65,8 @@ export class GpuExecutor {
   readonly #cache: GpuKvCache;
   readonly #eviction: KvEviction | undefined;
   readonly #states: GpuRecurrentStates;
+  /** Rows of a batch, by table. */
+  readonly #tables: ReadonlyMap<number, GPUBuffer>;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
   readonly #units: WeightUnits;
@@ -108,7 +110,11 @@ export class GpuExecutor {
       this.#eviction = new parts.KvEviction(program, layout.eviction, memory, buffers);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
-    this.#writer = new Writer(program, layout, this.#cache.caches, this.#eviction);
+    this.#tables = new Map(
+      tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
+    );
+    const { caches } = this.#cache;
+    this.#writer = new Writer(program, layout, caches, this.#tables, this.#eviction);
     this.#queue = new StepQueue(program, plan, layout, this.#writer);
     this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
     this.#counts.layers = new Set(
@@ -318,6 +324,7 @@ export class GpuExecutor {
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
     const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
     if (width && program.deepstack) copy(words[Word.Media]!, n * width, this.#layout.media);
+    for (const [table, target] of this.#tables) this.#uploadRows(words, table, target);
     if (steps) this.#queue.begin(queue, words, this.#memory.arena);
     else copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
@@ -434,6 +441,16 @@ export class GpuExecutor {
     return { result, rows, states, size: align(states + observed, 8) };
   }
 
+  /** Uploads the batch's rows of a table. */
+  #uploadRows(words: Uint32Array, table: number, target: GPUBuffer): void {
+    const { program, memory } = this.#host;
+    const { queue } = this.#device;
+    const address = new Uint32Array(memory.buffer, words[Word.TableRows])[table]!;
+    const { rowBytes } = program.mats[program.tables[table]!]!;
+    // Writes are of whole words. Behind the last row the engine has more memory.
+    writeFrom(memory, address, align(words[Word.N]! * rowBytes), { queue, target, at: 0 });
+  }
+
   /** Uploads norm weights and biases, which the engine has loaded before the first pass. */
   #uploadVectors(words: Uint32Array): void {
     if (this.#vectorsThere) return;
@@ -444,6 +461,9 @@ export class GpuExecutor {
     program.vecs.forEach((n, i) =>
       writeFrom(memory, addresses[i]!, 4 * n, { queue, target, at: 4 * this.#layout.vecs[i]! }),
     );
+    const numbers = Float32Array.from({ length: program.nBatch }, (_, i) => i);
+    const at = 4 * this.#layout.rowNumbers;
+    if (this.#tables.size) queue.writeBuffer(this.#memory.arena, at, numbers);
     this.#vectorsThere = true;
   }
 }

@@ -45,6 +45,7 @@ const kDone = new Set([
   OpKind.Conv,
   OpKind.Gated,
   OpKind.Temperature,
+  OpKind.Rows,
 ]);
 
 /** What the GPU does not support in this program; null: nothing. */
@@ -55,14 +56,10 @@ export function missing(program: Program): string | null {
     return 'a KV cache of q2 or two types';
   const evicts = evictionIn(program);
   if (evicts && quantized(program)) return 'eviction from a quantized KV cache';
-  let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
       return `the operation ${name}`;
-    if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention))
-      return 'layers that share the KV cache of earlier layers';
-    selected ||= op.kind === OpKind.Select;
     // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
     if (evicts && op.kind === OpKind.Attention && (op.alibi || inside(op, evicts)))
       return 'KV cache eviction with ALiBi or these windows';
@@ -74,8 +71,10 @@ export function missing(program: Program): string | null {
     const [gate, up] = numbers;
     if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)
       return 'gate and up matrices of different types';
+    const table = op.kind === OpKind.Rows ? [{ mat: program.tables[op.table!]! }] : [];
     for (const { mat } of [
       ...op.parts,
+      ...table,
       ...numbers
         .slice(0, 3)
         .filter((mat) => mat >= 0)

@@ -9,7 +9,7 @@ import { observedBytes } from './eviction-plan.js';
 import { cacheBytes } from './kv-cache.js';
 import { align, planWeights } from './plan.js';
 import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
-import { layOut, type Layout } from './record.js';
+import { layOut, tableBytes, tablesOf, type Layout } from './record.js';
 import { stateBytes } from './recurrent-states.js';
 import { kQueueFloats } from './queue-plan.js';
 import { missing } from './fusion.js';
@@ -38,6 +38,7 @@ export function roomOf(program: Program, dots: boolean): Room {
     : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
   const observed = observedBytes(program, layout.eviction);
   const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
+  const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
   const numbers = align(2 * program.ops.length * 256, 1 << 17);
   return {
@@ -46,7 +47,13 @@ export function roomOf(program: Program, dots: boolean): Room {
     acts,
     readback,
     fixed:
-      4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readback + cache.total + numbers,
+      4 * layout.floats +
+      align(4 * layout.vecFloats, 16) +
+      acts +
+      readback +
+      cache.total +
+      tables +
+      numbers,
   };
 }
 

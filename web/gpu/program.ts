@@ -101,6 +101,8 @@ export interface Op {
   rope: number;
   ropeCol?: number;
   moe: number;
+  /** Of Rows: index in tables. */
+  table?: number;
   window: number;
   chunked: boolean;
   alibi: number;
@@ -212,6 +214,8 @@ export interface Program {
   head: number;
   /** The matrix whose rows are the token embeddings; -1: rows are not all that makes them. */
   embedding: number;
+  /** Matrices of which each token reads a row: the token embedding, then those of Rows. */
+  tables: number[];
   /** Widths of the buffers, by Buf. */
   widths: number[];
   /** RoPE tables [nBatch][nRot], f32: cosines, then sines. */
@@ -265,9 +269,10 @@ export const enum Word {
   MediaWidth,
   NonCausal,
   NDeepstack,
+  TableRows,
 }
 
-export const kWords = Word.NDeepstack + 1;
+export const kWords = Word.TableRows + 1;
 
 export const enum PassState {
   None,

@@ -32,6 +32,8 @@ export interface Layout {
   states: StatePlan;
   eviction: EvictionPlan;
   queue: QueuePlan;
+  /** The numbers of a batch's rows, [batch], if the program reads rows of tables. */
+  rowNumbers: number;
   /** Size of the arena. */
   floats: number;
   /** Bytes of the largest int8 activations. */
@@ -75,6 +77,7 @@ export function layOut(program: Program, batch: number): Layout {
   };
   const states = planStates(program, take);
   const queue = planQueue(take, program.nVocab);
+  const rowNumbers = take(tablesOf(program).length && batch);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
   const products = program.ops.filter(({ kind }) => kind === OpKind.Matmul || kind === OpKind.Moe);
@@ -92,12 +95,22 @@ export function layOut(program: Program, batch: number): Layout {
     states,
     eviction,
     queue,
+    rowNumbers,
     floats,
     actBytes: align(Math.max(0, ...products.map(actsOf)), 16),
     vecs,
     vecFloats,
   };
 }
+
+/** Tables of which an operation reads rows, besides the embedding. */
+export const tablesOf = ({ ops }: Program): number[] => [
+  ...new Set(ops.filter(({ kind }) => kind === OpKind.Rows).map(({ table }) => table!)),
+];
+
+/** Bytes of a batch's rows of a table. */
+export const tableBytes = ({ mats, tables, nBatch }: Program, table: number): number =>
+  align(nBatch * mats[tables[table]!]!.rowBytes, 16);
 
 /** Rows of a batch that the current operation processes. */
 export interface Rows {
@@ -118,8 +131,17 @@ export class Writer {
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
   readonly #eviction: KvEviction | undefined;
+  readonly #tables: ReadonlyMap<number, GPUBuffer>;
 
-  constructor(program: Program, layout: Layout, caches: (Cache | null)[], eviction?: KvEviction) {
+  /** `tables`: rows of a batch. */
+  constructor(
+    program: Program,
+    layout: Layout,
+    caches: (Cache | null)[],
+    tables: ReadonlyMap<number, GPUBuffer>,
+    eviction?: KvEviction,
+  ) {
+    this.#tables = tables;
     this.#eviction = eviction;
     this.#program = program;
     this.#layout = layout;
@@ -261,15 +283,34 @@ export class Writer {
   /** Scales queries by position: one call for all tokens with the same factor. */
   #temperature(to: Recorder, op: Op, rows: Rows): void {
     const [scale, length, offset] = this.#program.temperature;
+    const first = rows.first + rows.skipped;
     const { at, ld } = this.place(op.in, 0, rows);
     for (let t = 0; t < rows.tokens;) {
-      const steps = Math.floor((rows.first + t + offset) / length);
-      const end = Math.min(rows.tokens, (steps + 1) * length - offset - rows.first);
+      const steps = Math.floor((first + t + offset) / length);
+      const end = Math.min(rows.tokens, (steps + 1) * length - offset - first);
       const place = { at: at + t * ld, ld };
       const factor = Math.fround(1 + scale * Math.log(1 + steps));
       to.scale({ in: place, out: place, tokens: end - t, n: op.n, scale: factor });
       t = end;
     }
+  }
+
+  /** Adds values of the tokens' rows of a table. */
+  #rows(to: Recorder, op: Op, rows: Rows): void {
+    const { mats, tables, nBatch } = this.#program;
+    const { type, cols } = mats[tables[op.table!]!]!;
+    to.rows({
+      weights: { type, buffer: this.#tables.get(op.table!)!, offset: 0 },
+      count: nBatch,
+      cols,
+      ids: this.#layout.rowNumbers + rows.skipped,
+      tokens: rows.tokens,
+      column: op.inCol,
+      n: op.n,
+      out: this.place(op.out, op.outCol, rows),
+      scale: op.scale,
+      add: op.add,
+    });
   }
 
   #convolve(to: Recorder, op: Op, rows: Rows): void {
@@ -319,6 +360,8 @@ export class Writer {
     const { heads, kvHeads, dk, dv, valuesInKeys, owned } = op.att;
     const shape = { heads, kvHeads, dk, dv, valuesInKeys };
     const cache = this.#caches[op.att.cache] ?? null;
+    const first = rows.first + rows.skipped;
+    const row = rows.step + rows.skipped;
     switch (op.kind) {
       case OpKind.Norm:
         return to.norm({
@@ -345,8 +388,8 @@ export class Writer {
           rot: nRot,
           neox,
           column: op.inCol,
-          table: this.#layout.ropes[op.rope]! + rows.step * nRot,
-          ...(stores && { store: { cache: cache!, first: rows.first } }),
+          table: this.#layout.ropes[op.rope]! + row * nRot,
+          ...(stores && { store: { cache: cache!, first } }),
           ...(normed && {
             norm: {
               queries: this.vec(normed[0].vec0),
@@ -361,13 +404,13 @@ export class Writer {
         const qkv = this.place(op.in, 0, rows);
         // A quantized cache also has transformed queries.
         if (!stores && (owned || cache!.type !== 'f16'))
-          to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first, owned });
+          to.store({ ...shape, qkv, tokens, cache: cache!, first, owned });
         const call: Attention = {
           ...shape,
           qkv,
           out: this.place(op.out, 0, rows),
           tokens,
-          first: rows.first,
+          first,
           cache: cache!,
           scale: op.scale,
           softcap: op.softcap,
@@ -380,7 +423,7 @@ export class Writer {
           sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,
         };
-        if (this.#eviction) this.#eviction.attention(to, op, rows.step, call);
+        if (this.#eviction) this.#eviction.attention(to, op, row, call);
         else to.attention(call);
         return;
       }
@@ -412,6 +455,8 @@ export class Writer {
         });
       case OpKind.Conv:
         return this.#convolve(to, op, rows);
+      case OpKind.Rows:
+        return this.#rows(to, op, rows);
       case OpKind.Copy:
         return to.copy({ ...map, heads: op.heads, inStep: op.inStep, outStep: op.outStep });
       case OpKind.MulVec:
