@@ -149,9 +149,6 @@ export class Recorder extends Dispatcher {
   norm(op: Norm): void {
     groups.norm(this, op);
   }
-  softmax(op: Groups): void {
-    groups.softmax(this, op);
-  }
   matchNorm(op: Groups): void {
     groups.matchNorm(this, op);
   }

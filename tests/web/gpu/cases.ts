@@ -505,18 +505,6 @@ export function vectors(h: Harness): void {
     [33, 2],
     [2000, 1],
   ] as const) {
-    const x = h.place(2, n * heads, () => 30 * h.random.normal()),
-      y = h.place(2, n * heads);
-    h.call(`softmax of ${n}`, (r) => r.softmax({ in: x, out: y, tokens: 2, n, heads }));
-    h.expect(y, 2, n * heads, (t, i) => {
-      const first = Math.floor(i / n) * n,
-        all = Array.from({ length: n }, (_, j) => h.get(x, t, first + j));
-      const top = Math.max(...all);
-      return {
-        value: Math.exp(h.get(x, t, i) - top) / all.reduce((a, b) => a + Math.exp(b - top), 0),
-        size: 1e-6,
-      };
-    });
     const wanted = h.place(2, n),
       matched = h.place(2, n * heads);
     h.call(`matched norm of ${n}`, (r) =>

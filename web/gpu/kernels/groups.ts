@@ -1,4 +1,4 @@
-// Kernel calls on rows of activations: norms, softmax, elementwise functions, convolution, and
+// Kernel calls on rows of activations: norms, elementwise functions, convolution, and
 // routing to experts and combining their outputs.
 
 import type { Activate, Combine, Convolve, Groups, Norm, Place, Route } from './calls.js';
@@ -11,7 +11,6 @@ import mapText from '../../../kernels/wgsl/elementwise.wgsl';
 import matchNormText from '../../../kernels/wgsl/match_norm.wgsl';
 import normText from '../../../kernels/wgsl/norm.wgsl';
 import routeText from '../../../kernels/wgsl/moe_router.wgsl';
-import softmaxText from '../../../kernels/wgsl/softmax.wgsl';
 
 /** A shader with one workgroup per group of n values. */
 function byGroup(
@@ -48,22 +47,6 @@ export function norm(to: Dispatcher, op: Norm): void {
       add: op.add ?? 0,
     },
     [heads, op.tokens],
-  );
-}
-
-export function softmax(to: Dispatcher, op: Groups): void {
-  to.run(
-    byGroup('softmax', softmaxText, op.n, 1),
-    {
-      in: op.in.at,
-      in_ld: op.in.ld,
-      out: op.out.at,
-      out_ld: op.out.ld,
-      n: op.n,
-      in_step: op.inStep ?? op.n,
-      out_step: op.outStep ?? op.n,
-    },
-    [op.heads ?? 1, op.tokens],
   );
 }
 
