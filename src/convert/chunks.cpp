@@ -109,7 +109,7 @@ void ChunkMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   const auto beyond = [](float x) { return std::fabs(x) > kMaxInBlocks; };
   const bool held =
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
-  if (form.hessian != nullptr) {
+  if (form.hessians != nullptr) {
     quantize_rows(tensor, type, n, slot, room);
   } else {
     quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
@@ -170,31 +170,21 @@ Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
     if (!found.ok()) return found.status();
     bounds = *found;
   }
-  if (form.hessian != nullptr && quantizers_.gptq(static_cast<kernels::Type>(type)) == nullptr) {
-    form.hessian = nullptr;
-  }
-  if (form.hessian != nullptr && form.hessian != factorized_) {
-    factorized_ = form.hessian;
-    factors_ = factorize(*form.hessian, &pool_);
+  if (form.hessians != nullptr && quantizers_.gptq(static_cast<kernels::Type>(type)) == nullptr) {
+    form.hessians = nullptr;
   }
   Errors all;
   const uint64_t cols = tensor.ne[0];
-  const uint64_t piece = form.hessian != nullptr ? piece_ / cols * cols : piece_;
-  const uint64_t batch = slots_.size() * piece;
-  for (uint64_t first = 0; first < report->values; first += batch) {
-    const uint64_t left = std::min(batch, report->values - first);
-    const auto n = static_cast<int64_t>((left + piece - 1) / piece);
-    pool_.parallel_for(n, [&](int64_t i, int thread) {
-      const auto at = static_cast<size_t>(i);
-      const uint64_t from = first + at * piece;
-      make_piece(tensor, type, importance, from, std::min(piece, report->values - from), form,
-                 bounds, &slots_[at], &rooms_[static_cast<size_t>(thread)]);
-    });
-    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
-      const Slot& slot = slots_[i];
-      SLUICE_RETURN_IF_ERROR(slot.status);
-      SLUICE_RETURN_IF_ERROR(put({slot.out.data(), slot.bytes}));
-      all.add(slot.errors);
+  if (form.hessians == nullptr) {
+    SLUICE_RETURN_IF_ERROR(
+        make_range(tensor, type, importance, 0, report->values, piece_, form, bounds, put, &all));
+  } else {
+    const uint64_t matrices = form.hessians->size(), values = report->values / matrices;
+    const std::unique_ptr<Hessian> sum = matrices > 1 ? sum_of(*form.hessians) : nullptr;
+    for (uint64_t m = 0; m < matrices; ++m) {
+      use_hessian(*form.hessians, m, sum.get());
+      SLUICE_RETURN_IF_ERROR(make_range(tensor, type, importance, m * values, (m + 1) * values,
+                                        piece_ / cols * cols, form, bounds, put, &all));
     }
   }
   report->mean_squared_error = all.squared / static_cast<double>(report->values);
@@ -202,6 +192,41 @@ Status ChunkMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
   report->outlier_share = all.outlier_share();
   report->outlier_error = all.outlier_error();
   return {};
+}
+
+Status ChunkMaker::make_range(const gguf::Tensor& tensor, gguf::TensorType type,
+                              const std::vector<float>* importance, uint64_t first, uint64_t end,
+                              uint64_t piece, const RowForm& form, const Bounds& bounds,
+                              const Put& put, Errors* errors) {
+  const uint64_t batch = slots_.size() * piece;
+  for (; first < end; first += batch) {
+    const uint64_t left = std::min(batch, end - first);
+    const auto n = static_cast<int64_t>((left + piece - 1) / piece);
+    pool_.parallel_for(n, [&](int64_t i, int thread) {
+      const auto at = static_cast<size_t>(i);
+      const uint64_t from = first + at * piece;
+      make_piece(tensor, type, importance, from, std::min(piece, end - from), form, bounds,
+                 &slots_[at], &rooms_[static_cast<size_t>(thread)]);
+    });
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      const Slot& slot = slots_[i];
+      SLUICE_RETURN_IF_ERROR(slot.status);
+      SLUICE_RETURN_IF_ERROR(put({slot.out.data(), slot.bytes}));
+      errors->add(slot.errors);
+    }
+  }
+  return {};
+}
+
+void ChunkMaker::use_hessian(const TensorHessians& hessians, uint64_t matrix, const Hessian* all) {
+  const Hessian* const own = hessians[matrix].get();
+  if (all != nullptr) {
+    factorized_ = nullptr;
+    factors_ = factorize(with_prior(own, *all), &pool_);
+  } else if (own != factorized_) {
+    factorized_ = own;
+    factors_ = factorize(*own, &pool_);
+  }
 }
 
 void ChunkMaker::forget_weights() {

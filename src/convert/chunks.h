@@ -23,7 +23,7 @@ void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uin
 struct RowForm {
   const RowOrder* order = nullptr;                    // row order; null: as stored
   const gguf::EmbeddingClusters* clusters = nullptr;  // centres to subtract; null: none
-  const Hessian* hessian = nullptr;                   // for error feedback; null: none
+  const TensorHessians* hessians = nullptr;           // for error feedback; null: none
 };
 
 class ChunkMaker {
@@ -74,6 +74,13 @@ class ChunkMaker {
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                   const std::vector<float>* importance, uint64_t first, uint64_t n,
                   const RowForm& form, const Bounds& bounds, Slot* slot, Room* room);
+  // Makes the values [first, end) in chunks of `piece` values and adds their errors.
+  [[nodiscard]] Status make_range(const gguf::Tensor& tensor, gguf::TensorType type,
+                                  const std::vector<float>* importance, uint64_t first,
+                                  uint64_t end, uint64_t piece, const RowForm& form,
+                                  const Bounds& bounds, const Put& put, Errors* errors);
+  // Computes factors_ for one matrix of a tensor. `all` is the sum of an expert's tensor.
+  void use_hessian(const TensorHessians& hessians, uint64_t matrix, const Hessian* all);
   // Quantizes the n values of whole rows in room->x with error feedback.
   void quantize_rows(const gguf::Tensor& tensor, gguf::TensorType type, uint64_t n, Slot* slot,
                      Room* room);

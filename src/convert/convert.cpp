@@ -44,7 +44,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
     RowForm form;
     if (rest) form.clusters = &*plan.embedding;
     if (plan.header.tensors[i].name == gguf::kHeadByCluster) form.order = &plan.by_cluster;
-    if (options.hessians != nullptr && !rest) form.hessian = options.hessians->find(from);
+    if (options.hessians != nullptr && !rest) form.hessians = options.hessians->find(from);
     TensorReport& line = report.tensors.emplace_back();
     line.name = std::string(plan.header.tensors[i].name);
     line.from = from.type;

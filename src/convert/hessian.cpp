@@ -31,6 +31,7 @@ std::span<const float> Hessian::triangle(uint64_t index) const {
 
 void Hessian::add(const float* x, int64_t ld, int32_t n, ThreadPool* pool) {
   const Quantizers quantizers = best_quantizers();
+  tokens_ += n;
   const auto tasks = static_cast<int64_t>((cols_ + kRowsATask - 1) / kRowsATask);
   pool->parallel_for(tasks, [&](int64_t task, int) {
     const uint64_t first = static_cast<uint64_t>(task) * kRowsATask;
@@ -44,36 +45,74 @@ void Hessian::add(const float* x, int64_t ld, int32_t n, ThreadPool* pool) {
   });
 }
 
-void Hessians::set(std::string name, std::shared_ptr<const Hessian> hessian) {
-  by_name_.insert_or_assign(std::move(name), std::move(hessian));
+void Hessian::add(const Hessian& other, double factor) {
+  tokens_ += factor * other.tokens_;
+  const auto by = static_cast<float>(factor);
+  for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += by * other.sums_[i];
 }
 
-const Hessian* Hessians::find(const gguf::Tensor& tensor) const {
+std::unique_ptr<Hessian> sum_of(const TensorHessians& experts) {
+  std::unique_ptr<Hessian> sum;
+  for (const auto& expert : experts) {
+    if (expert == nullptr) continue;
+    if (sum == nullptr) sum = std::make_unique<Hessian>(expert->cols(), expert->span());
+    sum->add(*expert, 1);
+  }
+  return sum;
+}
+
+Hessian with_prior(const Hessian* expert, const Hessian& all) {
+  Hessian out(all.cols(), all.span());
+  if (all.tokens() > 0) out.add(all, kPriorTokens / all.tokens());
+  if (expert != nullptr) out.add(*expert, 1);
+  return out;
+}
+
+void Hessians::set(std::string name, TensorHessians hessians) {
+  by_name_.insert_or_assign(std::move(name), std::move(hessians));
+}
+
+const TensorHessians* Hessians::find(const gguf::Tensor& tensor) const {
   const auto found = by_name_.find(tensor.name);
-  if (found == by_name_.end() || found->second->cols() != tensor.ne[0]) return nullptr;
-  return found->second.get();
+  if (found == by_name_.end()) return nullptr;
+  const TensorHessians& hessians = found->second;
+  if (hessians.size() != 1 && hessians.size() != tensor.ne[2]) return nullptr;
+  const auto fits = [&tensor](const auto& h) { return h == nullptr || h->cols() == tensor.ne[0]; };
+  const auto is = [](const auto& h) { return h != nullptr; };
+  return std::ranges::all_of(hessians, fits) && std::ranges::any_of(hessians, is) ? &hessians
+                                                                                  : nullptr;
 }
 
 uint64_t Hessians::bytes() const {
   std::set<const Hessian*> seen;
   uint64_t bytes = 0;
-  for (const auto& [name, hessian] : by_name_) {
-    if (seen.insert(hessian.get()).second) bytes += hessian->bytes();
+  for (const auto& [name, hessians] : by_name_) {
+    for (const auto& hessian : hessians) {
+      if (hessian != nullptr && seen.insert(hessian.get()).second) bytes += hessian->bytes();
+    }
   }
   return bytes;
 }
 
 uint64_t Hessians::factor_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [name, hessian] : by_name_) {
-    bytes = std::max(bytes, SpanFactors::bytes_for(*hessian));
+  for (const auto& [name, hessians] : by_name_) {
+    const uint64_t besides = hessians.size() > 1 ? 2 : 0;
+    for (const auto& hessian : hessians) {
+      if (hessian == nullptr) continue;
+      bytes = std::max(bytes, SpanFactors::bytes_for(*hessian) + besides * hessian->bytes());
+    }
   }
   return bytes;
 }
 
 uint64_t Hessians::max_cols() const {
   uint64_t cols = 0;
-  for (const auto& [name, hessian] : by_name_) cols = std::max(cols, hessian->cols());
+  for (const auto& [name, hessians] : by_name_) {
+    for (const auto& hessian : hessians) {
+      if (hessian != nullptr) cols = std::max(cols, hessian->cols());
+    }
+  }
   return cols;
 }
 

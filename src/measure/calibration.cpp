@@ -31,7 +31,7 @@ double marked(const std::vector<uint8_t>& layers) {
 class Reader {
  public:
   Reader(const CalibrationOptions& how, const gguf::Header& header, native::Model& model,
-         session::Session& session, std::vector<uint8_t> may_leave, uint64_t span)
+         session::Session& session, std::vector<uint8_t> may_leave, const HessianPlan& hessians)
       : how_(how),
         model_(model),
         session_(session),
@@ -42,7 +42,7 @@ class Reader {
                                            model.engine().plan().batch.n_batch))),
         moments_(header),
         may_leave_(std::move(may_leave)) {
-    if (how.hessians) hessians_.emplace(header, span, how.threads);
+    if (how.hessians) hessians_.emplace(header, hessians, how.threads);
     const size_t n = cuts_.layer.size();
     out_.layers.resize(n);
     cosines_.resize(n);
@@ -319,26 +319,6 @@ uint64_t held_by(const model::Program& p, uint64_t rows) {
   return 4 * (states * width + rows * static_cast<uint64_t>(p.hp.n_vocab)) + moments;
 }
 
-// Bytes of the second moments of all matrices, if none are shared.
-uint64_t hessian_bytes(const gguf::Header& header, uint64_t span) {
-  uint64_t bytes = 0;
-  for (const gguf::Tensor& tensor : header.tensors) {
-    if (!HessianCollector::covers(tensor)) continue;
-    bytes += convert::Hessian::bytes_for(tensor.ne[0], span);
-  }
-  return bytes;
-}
-
-// The widest span whose second moments fit into half of the budget.
-Result<uint64_t> span_for(const gguf::Header& header, uint64_t budget) {
-  uint64_t span = convert::kMaxSpan;
-  while (span > convert::kMinSpan && hessian_bytes(header, span) > budget / 2) span /= 2;
-  const uint64_t bytes = hessian_bytes(header, span);
-  if (bytes <= budget / 2) return span;
-  return error(Code::kBudgetTooSmall, "--gptq needs --memory-budget of at least %llu bytes",
-               static_cast<unsigned long long>(2 * bytes));
-}
-
 }  // namespace
 
 std::vector<float> importance_of(const std::vector<LayerAblation>& layers) {
@@ -364,12 +344,12 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   const auto vocabulary = static_cast<uint64_t>(std::max<int64_t>(1, program->hp.n_vocab));
   const uint64_t logits = std::min(kLogitsBytes, how.memory_budget / 16) / (4 * vocabulary);
   const uint64_t rows = std::clamp<uint64_t>(logits, 1, kWindow);
-  uint64_t span = 0;
+  HessianPlan hessians;
   if (how.hessians) {
-    const Result<uint64_t> found = span_for(described->header, how.memory_budget);
+    const Result<HessianPlan> found = plan_hessians(described->header, how.memory_budget);
     if (!found.ok()) return found.status();
-    span = *found;
-    load.engine.base_bytes = hessian_bytes(described->header, span);
+    hessians = *found;
+    load.engine.base_bytes = hessians.bytes;
   }
   load.engine.memory_budget = how.memory_budget;
   load.engine.base_bytes += held_by(*program, rows);
@@ -386,7 +366,7 @@ Result<Calibration> calibrate(const CalibrationOptions& how) {
   if (!session.ok()) return session.status();
   Result<std::vector<uint8_t>> may = approximate::exit_layers(*program);
   Reader reader(how, described->header, **model, **session,
-                may.ok() ? std::move(*may) : std::vector<uint8_t>(), span);
+                may.ok() ? std::move(*may) : std::vector<uint8_t>(), hessians);
   return reader.read(tokens);
 }
 

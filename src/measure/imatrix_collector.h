@@ -11,6 +11,11 @@
 
 namespace sluice::measure {
 
+// The place of `mat` among the matrices of its tensor, such as experts.
+[[nodiscard]] inline uint64_t matrix_of(const model::Mat& mat) {
+  return static_cast<uint64_t>(mat.row0 / mat.slice_rows);
+}
+
 class ImatrixCollector {
  public:
   explicit ImatrixCollector(const gguf::Header& header) : header_(header) {}
@@ -23,8 +28,8 @@ class ImatrixCollector {
     const auto cols = static_cast<size_t>(mat.cols);
     sums.squares.resize(cols * t->ne[2]);
     sums.rows.resize(t->ne[2]);
-    const uint64_t which = (mat.offset - t->offset) / (t->bytes / t->ne[2]);
-    if (mat.offset < t->offset || which >= t->ne[2]) return;
+    const uint64_t which = matrix_of(mat);
+    if (which >= t->ne[2]) return;
     double* to = sums.squares.data() + which * cols;
     for (int32_t row = 0; row < n; ++row) {
       for (size_t c = 0; c < cols; ++c) {

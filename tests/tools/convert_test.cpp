@@ -210,6 +210,25 @@ TEST_F(Convert, GptqLowersTheDivergenceOnAnotherText) {
       << small.err;
 }
 
+// So it does for the experts of a mixture.
+TEST_F(Convert, GptqLowersTheDivergenceOfMixtures) {
+  const std::string mixture = kSource + "/tests/data/families/qwen3moe.gguf";
+  const std::string all = bytes_of(kSource + "/examples/models/heldout.txt");
+  std::ofstream(at("text")) << all.substr(0, test::kSanitized ? 1500 : 6000);
+  std::ofstream(at("other")) << all.substr(20000, 2000);
+  const auto divergence = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> args = {"convert",    mixture,       at("out"),  "--tensor-type",
+                                     "_exps=q4_0", "--calibrate", at("text"), "--force"};
+    args.insert(args.end(), options.begin(), options.end());
+    const Ran ran = run(args);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Ran compared = run(
+        {"compare", at("out"), mixture, "-f", at("other"), "-c", "200", "--chunks", "4", "--json"});
+    return nlohmann::json::parse(compared.out)["logits"]["meanKl"].get<double>();
+  };
+  EXPECT_LT(divergence({"--gptq"}), 0.7 * divergence({}));
+}
+
 // --calibrate writes the importance of each layer; --skip-layers-ratio skips the least important.
 TEST_F(Convert, MeasuresLayerImportance) {
   const std::string deep = kSource + "/tests/data/hf/qwen3";
