@@ -226,11 +226,17 @@ Json mat_json(const model::Mat& m) {
       .take();
 }
 
-// What a layer's KV cache evicts, in the order of web/gpu/program.ts; empty: nothing.
-Numbers eviction_of(const kv::LayerShape& l) {
-  if (!l.evicts) return {};
-  return {number(l.window),        number(l.sinks),          number(l.slots),
-          number(l.eviction.ring), number(l.eviction.block), number(l.observers)};
+// What a layer's KV cache evicts; null: nothing.
+Json eviction_json(const kv::LayerShape& l) {
+  if (!l.evicts) return nullptr;
+  return Fields()
+      .num("window", l.window)
+      .num("sinks", l.sinks)
+      .num("slots", l.slots)
+      .num("ring", l.eviction.ring)
+      .num("block", l.eviction.block)
+      .num("observers", l.observers)
+      .take();
 }
 
 // A layer's KV cache shape. headBytes: bytes from one head's rows to the next head's. type: of keys
@@ -247,7 +253,7 @@ Json cache_json(const kv::LayerShape& l) {
       .num("headBytes", number(head))
       .num("type", number(type))
       .num("state", number(l.state))
-      .nums("evicts", eviction_of(l))
+      .add("evicts", eviction_json(l))
       .take();
 }
 

@@ -4,7 +4,7 @@
 
 import type { LoadSpec } from '../protocol/messages.js';
 import type { DeviceSelection, ModelInfo } from '../protocol/types.js';
-import { adapterFor, adapterName, isSoftware, kernelsOf } from './adapter.js';
+import { adapterFor, adapterName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
 import type { AutoTools } from './auto-tools.js';
 import { timePrompt, type SampleEngine } from './cpu-benchmark.js';
 import { choose, onlyCpu } from './device-selection.js';
@@ -53,7 +53,7 @@ export async function advise(
         gpuName: name,
       };
     const program = JSON.parse(binding.attachGpu()) as Program;
-    const device = await tools.deviceOf(adapter);
+    const device = await deviceOf(adapter);
     try {
       return { ...(await measured(tools, device, spec, info, program, start)), gpuName: name };
     } finally {
@@ -75,7 +75,8 @@ async function measured(
   program: Program,
   start: StartEngine,
 ): Promise<DeviceSelection> {
-  const { Kernels, loadTypes, partFor, timeCoded, typeIds, typeOf } = tools;
+  const { Kernels, loadTypes, partFor, timeCoded, types } = tools;
+  const typeIds = Object.fromEntries([...types].map(([id, { name }]) => [name, id]));
   const { speed = {}, plan } = info;
   const { gpuLayers, gpuBudget } = spec;
   const budget = gpuBudget || kMaxBytes;
@@ -96,7 +97,7 @@ async function measured(
   });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('the speed of the CPU was not measured');
-  const weights = { id: type, ...typeOf(type) };
+  const weights = { id: type, ...types.get(type)! };
   const sample = await timePrompt(await start(spec.engine.kernels), weights, {
     threads: plan.threads,
     kernels: spec.engine.kernels,

@@ -1,8 +1,7 @@
 // What gpu-auto.js (auto-device.ts) uses of gpu.js: large modules, and those with a state.
 
-import { deviceOf } from './adapter.js';
 import { Kernels } from './kernels.js';
-import { typeIds, typeOf } from './kernels/types.js';
+import { types } from './kernels/types.js';
 import { partFor } from './layer-split.js';
 import { loadTypes } from './load-types.js';
 import { Bench, timeCoded } from './timing.js';
@@ -10,11 +9,9 @@ import { Bench, timeCoded } from './timing.js';
 export const autoTools = {
   Bench,
   Kernels,
-  deviceOf,
   loadTypes,
   partFor,
   timeCoded,
-  typeIds,
-  typeOf,
+  types,
 };
 export type AutoTools = typeof autoTools;

@@ -2,33 +2,10 @@
 // eviction.ts needs. Attention reads the positions in a layer's ring, and beside it those that are
 // kept: attention sinks or heavy hitters. Queries are rotated back for these.
 
-import { OpKind, type CacheShape, type Op, type Program } from './program.js';
+import { OpKind, type CacheShape, type Eviction, type Op, type Program } from './program.js';
 
-/** CacheShape.evicts by name. */
-export interface Eviction {
-  /** Last positions that a query sees. */
-  window: number;
-  sinks: number;
-  /** Of heavy hitters; 0: the policy is a window. */
-  slots: number;
-  /** Positions of the ring, which evicts `block` of them at a time, and queries that are observed. */
-  ring: number;
-  block: number;
-  observers: number;
-}
-
-export function evictionOf({ heads, evicts }: CacheShape): Eviction | undefined {
-  if (!heads || !evicts.length) return undefined;
-  const [window, sinks, slots, ring, block, observers] = evicts as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
-  return { window, sinks, slots, ring, block, observers };
-}
+export const evictionOf = ({ heads, evicts }: CacheShape): Eviction | undefined =>
+  (heads && evicts) || undefined;
 
 /** What the layers of a program evict that do; undefined: none does. All are equal. */
 export const evictionIn = ({ caches }: Pick<Program, 'caches'>): Eviction | undefined =>

@@ -10,11 +10,10 @@ import {
   keptBytes,
   keptOf,
   queryWidth,
-  type Eviction,
   type EvictionPlan,
 } from './eviction-plan.js';
 import type { Attention, Cache, Recorder } from './kernels.js';
-import { OpKind, Word, type CacheShape, type Op, type Program } from './program.js';
+import { OpKind, Word, type CacheShape, type Eviction, type Op, type Program } from './program.js';
 
 interface Layer {
   index: number;
@@ -34,6 +33,7 @@ export class KvEviction {
   readonly #program: Program;
   readonly #memory: WebAssembly.Memory;
   readonly #plan: EvictionPlan;
+  readonly #arena: GPUBuffer;
   readonly #eviction: Eviction;
   readonly #layers: Layer[] = [];
   /** Positions that had left the ring when the kept rows were uploaded, and what these depend on. */
@@ -45,7 +45,9 @@ export class KvEviction {
     plan: EvictionPlan,
     memory: WebAssembly.Memory,
     buffers: Pick<Buffers, 'make'>,
+    arena: GPUBuffer,
   ) {
+    this.#arena = arena;
     this.#program = program;
     this.#plan = plan;
     this.#memory = memory;
@@ -87,7 +89,7 @@ export class KvEviction {
   }
 
   /** Uploads what the pass needs and the GPU lacks. */
-  begin(queue: GPUQueue, words: Uint32Array, target: GPUBuffer): void {
+  begin(queue: GPUQueue, words: Uint32Array): void {
     const { slots, sinks, ring, block } = this.#eviction;
     const [n, first] = [words[Word.N]!, words[Word.First]!];
     if (words[Word.Held]! < this.#depends) this.#gone = -1;
@@ -97,7 +99,7 @@ export class KvEviction {
     for (const [i, { nRot }] of ropes.entries())
       writeFrom(this.#memory, tables[ropes.length + i]!, 4 * n * nRot, {
         queue,
-        target,
+        target: this.#arena,
         at: 4 * this.#plan.turns[i]!,
       });
     const gone = slots ? goneOf(this.#eviction, first) : 1;
@@ -194,7 +196,6 @@ export class KvEviction {
   /** Copies the observed queries of a pass to `target` at byte `at`. Returns the number of bytes. */
   download(
     encoder: GPUCommandEncoder,
-    arena: GPUBuffer,
     target: GPUBuffer,
     at: number,
     first: number,
@@ -204,7 +205,8 @@ export class KvEviction {
     const { index, count } = this.#observers(first, n);
     const { observed, width } = this.#plan;
     const bytes = 4 * count * width;
-    if (bytes) encoder.copyBufferToBuffer(arena, 4 * (observed + index * width), target, at, bytes);
+    if (bytes)
+      encoder.copyBufferToBuffer(this.#arena, 4 * (observed + index * width), target, at, bytes);
     return bytes;
   }
 

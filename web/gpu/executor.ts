@@ -107,7 +107,7 @@ export class GpuExecutor {
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
     this.#cache = new GpuKvCache(program, memory, buffers, parts.rows);
     if (parts.KvEviction)
-      this.#eviction = new parts.KvEviction(program, layout.eviction, memory, buffers);
+      this.#eviction = new parts.KvEviction(program, layout.eviction, memory, buffers, arena);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
     this.#tables = new Map(
@@ -318,13 +318,13 @@ export class GpuExecutor {
     if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
-    this.#eviction?.begin(queue, words, this.#memory.arena);
+    this.#eviction?.begin(queue, words);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
     const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
     if (width && program.deepstack) copy(words[Word.Media]!, n * width, this.#layout.media);
-    for (const [table, target] of this.#tables) this.#uploadRows(words, table, target);
+    this.#uploadRows(words, n);
     if (steps) this.#queue.begin(queue, words, this.#memory.arena);
     else copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
@@ -435,20 +435,20 @@ export class GpuExecutor {
     const rows = this.#cache.download(recording.encoder, this.#readback, result, first, n);
     const { encoder } = recording;
     const states = rows + this.#states.download(encoder, words, this.#readback, rows);
-    const arena = this.#memory.arena;
-    const observed =
-      this.#eviction?.download(encoder, arena, this.#readback, states, first, n) ?? 0;
+    const observed = this.#eviction?.download(encoder, this.#readback, states, first, n) ?? 0;
     return { result, rows, states, size: align(states + observed, 8) };
   }
 
-  /** Uploads the batch's rows of a table. */
-  #uploadRows(words: Uint32Array, table: number, target: GPUBuffer): void {
+  /** Uploads the rows of tables that a batch of n tokens reads. */
+  #uploadRows(words: Uint32Array, n: number): void {
     const { program, memory } = this.#host;
-    const { queue } = this.#device;
-    const address = new Uint32Array(memory.buffer, words[Word.TableRows])[table]!;
-    const { rowBytes } = program.mats[program.tables[table]!]!;
-    // Writes are of whole words. Behind the last row the engine has more memory.
-    writeFrom(memory, address, align(words[Word.N]! * rowBytes), { queue, target, at: 0 });
+    const addresses = new Uint32Array(memory.buffer, words[Word.TableRows], program.tables.length);
+    for (const [table, target] of this.#tables) {
+      // Writes are of whole words. Behind the last row the engine has more memory.
+      const bytes = align(n * program.mats[program.tables[table]!]!.rowBytes);
+      const { queue } = this.#device;
+      writeFrom(memory, addresses[table]!, bytes, { queue, target, at: 0 });
+    }
   }
 
   /** Uploads norm weights and biases, which the engine has loaded before the first pass. */

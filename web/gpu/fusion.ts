@@ -4,7 +4,7 @@
 // a matrix multiplication with its activation, and RoPE with norms of heads and writing to the KV
 // cache.
 
-import { evictionIn, type Eviction } from './eviction-plan.js';
+import { evictionIn } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
 import { kOpNames, KvType, NormKind, OpKind, type Op, type Program } from './program.js';
@@ -61,8 +61,11 @@ export function missing(program: Program): string | null {
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
       return `the operation ${name}`;
     // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
-    if (evicts && op.kind === OpKind.Attention && (op.alibi || inside(op, evicts)))
-      return 'KV cache eviction with ALiBi or these windows';
+    if (
+      evicts &&
+      (op.alibi || (op.window > evicts.window + evicts.sinks && op.window < evicts.ring))
+    )
+      return 'eviction in this attention';
     if (op.att.valuesInKeys && quantized(program))
       return 'a quantized KV cache with values in keys';
     // The kernel does not write the activated gate back.
@@ -85,10 +88,6 @@ export function missing(program: Program): string | null {
   }
   return null;
 }
-
-/** Whether a layer's own window may end within the ring of heavy hitters. */
-const inside = ({ window }: Op, { slots, sinks, ring, block }: Eviction): boolean =>
-  slots > 0 && window > sinks + ring - block && window < ring;
 
 /** Whether only `ops[i + 1]` reads the output of `ops[i]`. */
 function readOnce(ops: Op[], i: number, end: number): boolean {

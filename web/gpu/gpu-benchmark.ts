@@ -19,21 +19,26 @@ export async function timeGpu(
 ): Promise<GpuTimes & { bandwidth: number }> {
   const bench = await open(device, kernels, timed);
   try {
-    return await measured(bench);
+    return await measured(bench, device, kernels, timed);
   } finally {
     bench.close();
   }
 }
 
-async function measured(bench: Bench): Promise<GpuTimes & { bandwidth: number }> {
-  const { kernels, memory, weights } = bench;
+async function measured(
+  bench: Bench,
+  { queue }: GPUDevice,
+  kernels: Kernels,
+  { cols }: Timed,
+): Promise<GpuTimes & { bandwidth: number }> {
+  const { memory, weights } = bench;
   const copied = bench.make(weights.size, Usage.CopyTarget);
   const small = (recorder: Recorder): void => {
     for (let i = 0; i < kDispatches; i++)
       recorder.scale({ in: { at: 0, ld: 0 }, out: { at: 0, ld: 0 }, tokens: 1, n: 64, scale: 2 });
   };
   await kernels.prepare(memory, small);
-  const upload = (await uploadMs(bench)) / weights.size;
+  const upload = (await uploadMs(queue, weights)) / weights.size;
   const { gemv, gemm } = await bench.products(kernels.coded);
   const { pass } = bench;
   const dispatch = Math.max((await bench.time(small)) - pass, 0) / kDispatches;
@@ -47,14 +52,14 @@ async function measured(bench: Bench): Promise<GpuTimes & { bandwidth: number }>
     pass,
     dispatch,
     byte: gemv / bench.width,
-    mac: gemm / (kTokens * bench.timed.cols),
+    mac: gemm / (kTokens * cols),
     upload,
     bandwidth,
   };
 }
 
 /** Uploads the weights and returns the milliseconds that it took. */
-async function uploadMs({ device: { queue }, weights }: Bench): Promise<number> {
+async function uploadMs(queue: GPUQueue, weights: GPUBuffer): Promise<number> {
   const piece = new Uint8Array(Math.min(weights.size, 1 << 20)).fill(kWeightByte);
   const began = performance.now();
   for (let at = 0; at < weights.size; at += piece.length)

@@ -176,6 +176,19 @@ export const enum KvType {
   Q4,
 }
 
+/** What a KV cache keeps that evicts: src/kv/kv_policy.h. */
+export interface Eviction {
+  /** Last positions that a query sees. */
+  window: number;
+  sinks: number;
+  /** Of heavy hitters; 0: the policy is a window. */
+  slots: number;
+  /** Positions of the ring, which evicts `block` of them at a time, and queries that are observed. */
+  ring: number;
+  block: number;
+  observers: number;
+}
+
 /**
  * KV cache of a layer in the engine's memory: for each head, the keys of `capacity` positions,
  * then the values, and what eviction keeps. Copies of the recurrent state follow.
@@ -190,8 +203,7 @@ export interface CacheShape {
   type: KvType;
   /** Floats of the recurrent state; 0: none. */
   state: number;
-  /** Eviction (eviction-plan.ts): window, sinks, slots, ring, block, observers. Empty: none. */
-  evicts: number[];
+  evicts: Eviction | null;
 }
 
 export interface Program {

@@ -5,7 +5,7 @@
 
 import { evictionIn } from './eviction-plan.js';
 import { Kernels, type Recorder, type Sampling } from './kernels.js';
-import { Buf, OpKind, Word, type Program } from './program.js';
+import { Buf, Word, type Program } from './program.js';
 import type { GpuPlan } from './plan.js';
 import {
   kCount,
@@ -21,11 +21,8 @@ import type { Rows, Writer } from './record.js';
 /** Steps after which what is recorded is submitted, so that the GPU does not wait for the rest. */
 const kSubmits = new Set([0, 4, 20, 36, 52]);
 /** Bytes of the parameters of the most steps that are submitted together. */
-export function queueBytes(program: Program): number {
-  const { ops } = program;
-  const attentions = ops.filter(({ kind }) => kind === OpKind.Attention).length;
-  return 16 * (ops.length + (evictionIn(program) ? 4 * attentions : 0) + 8) * 256;
-}
+export const queueBytes = (program: Program): number =>
+  16 * ((evictionIn(program) ? 2 : 1) * program.ops.length + 8) * 256;
 /** How long a queue may take: its tokens come together, and a cancel leaves the rest in vain. */
 const kQueueMs = 100;
 const kMinSteps = 4;

@@ -61,9 +61,9 @@ export async function timeCoded(
 
 /** A matrix, and buffers for what it is multiplied with. */
 export class Bench {
-  readonly device: GPUDevice;
-  readonly kernels: Kernels;
-  readonly timed: Timed;
+  readonly #device: GPUDevice;
+  readonly #kernels: Kernels;
+  readonly #timed: Timed;
   readonly #made: GPUBuffer[] = [];
   readonly width: number;
   readonly #rows: number;
@@ -74,9 +74,9 @@ export class Bench {
   pass = 0;
 
   private constructor(device: GPUDevice, kernels: Kernels, timed: Timed) {
-    this.device = device;
-    this.kernels = kernels;
-    this.timed = timed;
+    this.#device = device;
+    this.#kernels = kernels;
+    this.#timed = timed;
     const { type, cols, bytes } = timed;
     const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
     const room = Math.min(bytes, maxStorageBufferBindingSize, maxBufferSize);
@@ -111,14 +111,14 @@ export class Bench {
   }
 
   make(size: number, usage: number): GPUBuffer {
-    this.#made.push(this.device.createBuffer({ size: align(size, 16), usage }));
+    this.#made.push(this.#device.createBuffer({ size: align(size, 16), usage }));
     return this.#made.at(-1)!;
   }
 
   /** Milliseconds per row, for one token and for many. */
   async products(coded: Coded): Promise<{ gemv: number; gemm: number }> {
-    this.kernels.coded = coded;
-    await this.kernels.prepare(
+    this.#kernels.coded = coded;
+    await this.#kernels.prepare(
       this.memory,
       (recorder) => (
         this.#product(recorder, 1, this.#rows),
@@ -130,7 +130,7 @@ export class Bench {
   }
 
   #product(recorder: Recorder, tokens: number, count: number): void {
-    const { type, cols } = this.timed;
+    const { type, cols } = this.#timed;
     recorder.matmul({
       parts: [{ weights: { type, buffer: this.weights, offset: 0 }, rows: count, column: 0 }],
       cols,
@@ -161,13 +161,13 @@ export class Bench {
     let best = Infinity;
     for (let i = 0; i < kTimes; i++) {
       const began = performance.now();
-      const encoder = this.device.createCommandEncoder();
-      const recorder = this.kernels.begin(encoder, this.memory);
+      const encoder = this.#device.createCommandEncoder();
+      const recorder = this.#kernels.begin(encoder, this.memory);
       record(recorder);
       recorder.end();
       after(encoder);
       encoder.copyBufferToBuffer(this.memory.arena, 0, this.#back, 0, 16);
-      this.device.queue.submit([encoder.finish()]);
+      this.#device.queue.submit([encoder.finish()]);
       await this.#back.mapAsync(Usage.MapRead);
       this.#back.unmap();
       best = Math.min(best, performance.now() - began);

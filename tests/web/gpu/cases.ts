@@ -511,7 +511,7 @@ export function vectors(h: Harness): void {
       r.matchNorm({ in: wanted, out: matched, tokens: 2, n, heads }),
     );
     h.expect(matched, 2, n * heads, (t, i) => {
-      const norm = (place: typeof x, from: number) =>
+      const norm = (place: typeof wanted, from: number) =>
         Math.sqrt(
           Array.from({ length: n }, (_, j) => h.get(place, t, from + j) ** 2).reduce(
             (a, b) => a + b,

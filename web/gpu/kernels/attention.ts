@@ -138,26 +138,25 @@ function reach(
 }
 
 export function attention(to: Dispatcher, op: Attention): void {
-  const causal = op.causal ?? true,
-    window = op.window ?? 0;
+  const { causal = true, window = 0 } = op;
   const end = causal ? op.first + op.tokens : op.length!;
   const back = op.chunked ? op.first % window : causal ? window - 1 : Math.floor(window / 2);
   const begin = window === 0 ? (op.begin ?? 0) : Math.max(0, op.first - back);
   let split = kSplit;
   while (Math.ceil(end / split) > kMaxParts) split *= 2;
-  const part = Math.floor(begin / split),
+  let part = Math.floor(begin / split),
     parts = Math.ceil(end / split) - part;
-  const apart = op.tokens <= kSplitTokens && parts > 1;
-  const { kept } = op;
-  const merged = apart || kept !== undefined;
-  const written = apart ? parts : 1;
-  attend(to, op, apart ? { split, part, parts, merged } : { ...kOnePart, merged });
+  if (op.tokens > kSplitTokens || parts === 1) [split, part, parts] = [0x7fffffff, 0, 1];
+  const { kept, scratch } = op;
+  const merged = parts > 1 || kept !== undefined;
+  attend(to, op, { end, merged, split, part, parts });
   if (!merged) return;
   if (kept) {
-    const partials = op.scratch + written * op.tokens * op.heads * (op.dv + 2);
-    const others = { qkv: kept.queries, cache: kept.cache, length: kept.length, scratch: partials };
-    const all = { causal: false, whole: false, window: 0, begin: 0, alibi: 0 };
-    attend(to, { ...op, ...others, ...all }, { ...kOnePart, merged });
+    const partials = scratch + parts * op.tokens * op.heads * (op.dv + 2);
+    const all = { qkv: kept.queries, cache: kept.cache, causal: false, window: 0, begin: 0 };
+    const end = kept.length;
+    const one = { end, merged, split: end, part: 0, parts: 1 };
+    attend(to, { ...op, ...all, scratch: partials }, one);
   }
   to.run(
     { name: 'merge', texts: [mergeText] },
@@ -167,24 +166,28 @@ export function attention(to: Dispatcher, op: Attention): void {
       dv: op.dv,
       heads: op.heads,
       tokens: op.tokens,
-      partials: op.scratch,
-      parts: written + Number(kept !== undefined),
+      partials: scratch,
+      parts: parts + Number(kept !== undefined),
       sinks: none(op.sinks),
     },
     [op.heads, op.tokens],
   );
 }
 
-const kOnePart = { split: 0x7fffffff, part: 0, parts: 1 };
+interface Positions {
+  /** Behind the last that is visible. */
+  end: number;
+  /** Parts of `split` positions, from number `part` on. */
+  split: number;
+  part: number;
+  parts: number;
+  /** Results are for merge.wgsl. */
+  merged: boolean;
+}
 
-/** Attention over parts of the positions. `merged`: results are for merge.wgsl. */
-function attend(
-  to: Dispatcher,
-  op: Attention,
-  { split, part, parts, merged }: typeof kOnePart & { merged: boolean },
-): void {
-  const causal = op.causal ?? true,
-    window = op.window ?? 0;
+function attend(to: Dispatcher, op: Attention, positions: Positions): void {
+  const { causal = true, window = 0, chunked = false, begin = 0, softcap = 0, alibi = 0 } = op;
+  const { end, split, part, parts, merged } = positions;
   const group = op.heads / op.kvHeads,
     rows = op.tokens * group;
   const quads = Math.ceil(op.dv / 4);
@@ -232,17 +235,17 @@ function attend(
       tokens: op.tokens,
       first: op.first,
       window,
-      chunked: window ? Number(op.chunked ?? false) : (op.begin ?? 0),
+      chunked: window ? Number(chunked) : begin,
       causal: op.whole ? 2 : Number(causal),
-      length: causal ? op.first + op.tokens : op.length!,
+      length: end,
       heads: op.heads,
       split,
       ...places,
       sinks: none(op.sinks),
       partials: op.scratch,
       scale: op.scale,
-      softcap: op.softcap ?? 0,
-      slope: (op.alibi ?? 0) / even,
+      softcap,
+      slope: alibi / even,
       slope_heads: even,
       part,
     },
