@@ -56,14 +56,19 @@ constexpr int kCodes<kernels::BlockQSF4> = 16;
 template <>
 constexpr int kCodes<kernels::BlockQSFT> = 3;
 
-// Codebooks of sizes with separate signs.
+// Codebooks of sizes with separate signs, or of values with one shift for some of them.
 struct EntryForm {
   bool is = false;
   Codebook codebook = {};
   bool even = false;  // the number of negative values in an octet is even
+  int shifted = 0;    // values with the same shift, whole octets; 0: sizes with signs
 };
 template <class Block>
 constexpr EntryForm kEntryForm = {};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ1_S> = {true, Codebook::kIq1, false, 32};
+template <>
+constexpr EntryForm kEntryForm<kernels::BlockIQ1_M> = {true, Codebook::kIq1, false, 8};
 template <>
 constexpr EntryForm kEntryForm<kernels::BlockIQ2_XXS> = {true, Codebook::kIq2Xxs, true};
 template <>
@@ -113,7 +118,7 @@ class EntrySearch {
 
   const CodebookTable& table_;
   float w_[8] = {};
-  F16 squares_[1024 / 16];
+  F16 squares_[kVectors];
 };
 
 // Writes the codes q of a block, in the order of its values.

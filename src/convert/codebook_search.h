@@ -35,6 +35,8 @@ struct Envelope {
   }
 };
 
+constexpr float kShift = 0.125f;  // of the entries of IQ1_S and IQ1_M, up or down
+
 using F16 = Lanes<16>;
 typedef int32_t I16 __attribute__((vector_size(64)));
 constexpr int kMaxEntries = 2048, kVectors = kMaxEntries / 16;
@@ -100,7 +102,6 @@ class EntrySums {
     float more_p = 0, more_q = 0;
   };
 
-  static constexpr float kShift = 0.125f;
   static constexpr int kScales = 4;
   using Scales = std::array<float, kScales>;
 

@@ -135,7 +135,8 @@ inline void pack_scales(const BlockScales& scales, int n, uint8_t* out) {
   for (int j = 0; j < n; j += 2) out[j / 2] = byte(scales.scale[j] | scales.scale[j + 1] << 4);
 }
 
-// pack_entries replaces the entries and the signs of a block whose scales stay.
+// pack_entries replaces the entries and the signs of a block whose scales stay. Of IQ1_S and IQ1_M,
+// a sign of 1 says that 1/8 is added to the octet's entry; the four of a sub-block of IQ1_S agree.
 
 inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ2_XXS* b) {
   for (int j = 0; j < 8; ++j) {
@@ -174,6 +175,28 @@ inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels:
   }
   std::memcpy(b->signs, signs, sizeof b->signs);
 }
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ1_S* b) {
+  for (int j = 0; j < 8; ++j) {
+    int word = (b->qh[2 * j + 1] << 8 & 0x7000) | (signs[4 * j] != 0 ? 0 : 0x8000);
+    for (int l = 0; l < 4; ++l) {
+      b->qs[4 * j + l] = byte(entries[4 * j + l] & 255);
+      word |= entries[4 * j + l] >> 8 << 3 * l;
+    }
+    b->qh[2 * j] = byte(word & 255);
+    b->qh[2 * j + 1] = byte(word >> 8);
+  }
+}
+
+inline void pack_entries(const uint16_t* entries, const uint8_t* signs, kernels::BlockIQ1_M* b) {
+  std::memset(b->qh, 0, sizeof b->qh);
+  for (int o = 0; o < 32; ++o) {
+    const int high = entries[o] >> 8 | (signs[o] != 0 ? 0 : 8);
+    b->qs[o] = byte(entries[o] & 255);
+    b->qh[o / 2] = byte(b->qh[o / 2] | high << 4 * (o % 2));
+  }
+}
+
 template <int SUB, int SIZE, class Block>
 void pack_fit(const CodebookFit<SUB, SIZE>& fit, Block* b) {
   uint16_t entries[kSuper / SIZE];
@@ -248,34 +271,24 @@ void fit_ternary_entries(const Input& in, CodebookFit<SUB, 8>* out) {
   }
   choose_entries<7>(subs, wanted, 1, out);
   const auto value = [&table](const Match& m, int i) {
-    return table.value(m.entry, i) + (m.up ? 0.125f : -0.125f);
+    return table.value(m.entry, i) + (m.up ? kShift : -kShift);
   };
   out->restore(length_of(*out, input.x, input.w, 1, value).stretch_of_power());
+  for (int o = 0; o < kSuper / 8; ++o) out->signs[o] = out->entries[o].up ? 1 : 0;
 }
 
 inline void write(const Input& in, kernels::BlockIQ1_S* b) {
   CodebookFit<32, 8> fit;
   fit_ternary_entries<32, 2>(in, &fit);
   b->d = fit.d();
-  for (int j = 0; j < 8; ++j) {
-    int high = fit.scales.scale[j] << 12 | (fit.entries[4 * j].up ? 0 : 0x8000);
-    for (int l = 0; l < 4; ++l) {
-      b->qs[4 * j + l] = byte(fit.entry(4 * j + l) & 255);
-      high |= fit.entry(4 * j + l) >> 8 << 3 * l;
-    }
-    b->qh[2 * j] = byte(high & 255);
-    b->qh[2 * j + 1] = byte(high >> 8);
-  }
+  for (int j = 0; j < 8; ++j) b->qh[2 * j + 1] = byte(fit.scales.scale[j] << 4);
+  pack_fit(fit, b);
 }
 
 inline void write(const Input& in, kernels::BlockIQ1_M* b) {
   CodebookFit<16, 8> fit;
   fit_ternary_entries<16, 1>(in, &fit);
-  for (int o = 0; o < 32; ++o) {
-    const int high = fit.entry(o) >> 8 | (fit.entries[o].up ? 0 : 8);
-    b->qs[o] = byte(fit.entry(o) & 255);
-    b->qh[o / 2] = byte(b->qh[o / 2] | high << 4 * (o % 2));
-  }
+  pack_fit(fit, b);
   for (int w = 0; w < 4; ++w) {
     int word = (fit.d() >> 4 * w & 15) << 12;
     for (int j = 0; j < 4; ++j) word |= fit.scales.scale[4 * w + j] << 3 * j;

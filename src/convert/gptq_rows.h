@@ -25,9 +25,31 @@ struct GptqType {
   void (*put_entries)(const uint16_t* entries, const uint8_t* signs, uint8_t* block);
 };
 
+using GptqLanes = Lanes<GptqRoom::kRows>;
+
+inline GptqLanes load_rows(const float* from) {
+  GptqLanes out;
+  std::memcpy(&out, from, sizeof out);
+  return out;
+}
+// The sum over k from `first` to `last` of e_k M_ki, M of a triangle of factors.
+inline GptqLanes feedback_of(const float (*errors)[GptqRoom::kRows],
+                             const std::vector<float>& triangle, int64_t i, int64_t first,
+                             int64_t last) {
+  const float* const m = triangle.data() + i * (i - 1) / 2;
+  GptqLanes sums[4] = {};
+  int64_t k = first;
+  for (; k + 4 <= last; k += 4) {
+    for (int u = 0; u < 4; ++u) sums[u] += load_rows(errors[k + u]) * m[k + u];
+  }
+  for (; k < last; ++k) sums[0] += load_rows(errors[k]) * m[k];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 class SpanQuantizer {
   static constexpr int L = GptqRoom::kRows, kOctet = static_cast<int>(SpanFactors::kOctet);
-  using F = Lanes<L>;
+  static constexpr int kShared = 32;  // values with one shift, at most
+  using F = GptqLanes;
 
  public:
   SpanQuantizer(const GptqType& type, const SpanFactors& factors, const GptqRows& rows,
@@ -39,23 +61,11 @@ class SpanQuantizer {
   }
 
  private:
-  static F load(const float* from) {
-    F out;
-    std::memcpy(&out, from, sizeof out);
-    return out;
-  }
+  static F load(const float* from) { return load_rows(from); }
   static void store(const F& x, float* to) { std::memcpy(to, &x, sizeof x); }
-  // The sum over k from `first` to `last` of e_k M_ki, M of a triangle of factors.
   [[nodiscard]] F feedback(const std::vector<float>& triangle, int64_t i, int64_t first,
                            int64_t last) const {
-    const float* const m = triangle.data() + i * (i - 1) / 2;
-    F sums[4] = {};
-    int64_t k = first;
-    for (; k + 4 <= last; k += 4) {
-      for (int u = 0; u < 4; ++u) sums[u] += load(room_.errors[k + u]) * m[k + u];
-    }
-    for (; k < last; ++k) sums[0] += load(room_.errors[k]) * m[k];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return feedback_of(room_.errors, triangle, i, first, last);
   }
 
   void quantize(int64_t at) {
@@ -176,15 +186,25 @@ class SpanQuantizer {
     std::memset(room_.signs, 0, sizeof room_.signs);
     put_entries();
     decode(room_.table, 1);  // the first entry everywhere, which gives the scales
-    for (int first = 0; first < type_.n; first += kOctet) {
-      for (int i = first; i < first + kOctet; ++i) {
-        const F before = feedback(factors_.octet_feedback, at + i, at, at + first);
-        store(load(room_.octet_base[i]) + before, room_.targets[i]);
+    if (type_.entries.shifted > 0) {
+      for (int first = 0; first < type_.n; first += type_.entries.shifted) {
+        choose_shift(at, first, table);
       }
-      choose_octet(at, first, table);
+    } else {
+      for (int first = 0; first < type_.n; first += kOctet) {
+        set_targets(at, first);
+        choose_octet(at, first, table);
+      }
     }
     put_entries();
     decode(room_.values, 1);
+  }
+  // What the octet from value `first` of the block should be, after the errors before it.
+  void set_targets(int64_t at, int first) {
+    for (int i = first; i < first + kOctet; ++i) {
+      const F before = feedback(factors_.octet_feedback, at + i, at, at + first);
+      store(load(room_.octet_base[i]) + before, room_.targets[i]);
+    }
   }
   void put_entries() {
     for (int l = 0; l < L; ++l) {
@@ -214,6 +234,59 @@ class SpanQuantizer {
         }
       }
     }
+  }
+
+  // Chooses the entries of the values that share a shift with both shifts, and keeps the better
+  // shift of each row.
+  void choose_shift(int64_t at, int first, const CodebookTable& table) {
+    const int n = type_.entries.shifted, octets = n / kOctet;
+    float targets[kShared][L], errors[kShared][L];
+    uint16_t entries[L][kShared / kOctet];
+    F cost[2] = {};
+    for (int up = 0; up < 2; ++up) {
+      for (int o = 0; o < octets; ++o) {
+        set_targets(at, first + kOctet * o);
+        cost[up] += choose_shifted_octet(at, first + kOctet * o, up != 0, table);
+      }
+      if (up != 0) break;
+      std::memcpy(targets, room_.targets[first], static_cast<size_t>(n) * sizeof targets[0]);
+      std::memcpy(errors, room_.errors[at + first], static_cast<size_t>(n) * sizeof errors[0]);
+      for (int l = 0; l < L; ++l) {
+        std::memcpy(entries[l], &room_.entries[l][first / kOctet],
+                    static_cast<size_t>(octets) * sizeof entries[0][0]);
+      }
+    }
+    for (int l = 0; l < L; ++l) {
+      const bool up = cost[1][l] < cost[0][l];
+      for (int o = 0; o < octets; ++o) {
+        room_.signs[l][first / kOctet + o] = up ? 1 : 0;
+        if (!up) room_.entries[l][first / kOctet + o] = entries[l][o];
+      }
+      for (int i = 0; i < n && !up; ++i) {
+        room_.targets[first + i][l] = targets[i][l];
+        room_.errors[at + first + i][l] = errors[i][l];
+      }
+    }
+  }
+  // Chooses the entries of an octet with one shift, and leaves its errors. Returns their cost.
+  F choose_shifted_octet(int64_t at, int first, bool up, const CodebookTable& table) {
+    const float* const w = weights_at(at + first);
+    const EntrySearch search(table, w);
+    const float shift = up ? kShift : -kShift;
+    F cost{};
+    for (int l = 0; l < L; ++l) {
+      const float c = room_.table[first][l] / (table.value(0, 0) - kShift);
+      float x[kOctet];
+      for (int i = 0; i < kOctet; ++i) x[i] = room_.targets[first + i][l] - c * shift;
+      const int entry = search.best(x, c);
+      room_.entries[l][first / kOctet] = static_cast<uint16_t>(entry);
+      for (int i = 0; i < kOctet; ++i) {
+        const float value = table.value(entry, i), rest = x[i] - c * value;
+        cost[l] += w[i] * rest * rest;
+        room_.errors[at + first + i][l] = room_.x[first + i][l] - c * (value + shift);
+      }
+    }
+    return cost;
   }
 
   // Keeps the blocks of the rows that cost less than before.

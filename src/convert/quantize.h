@@ -67,7 +67,7 @@ using Gptq = void(const SpanFactors& factors, const GptqRows& rows, GptqRoom* ro
 
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
-  Gptq* (*gptq)(kernels::Type type);  // null for IQ1_S, IQ1_M, Q8_0 and types without blocks
+  Gptq* (*gptq)(kernels::Type type);  // null for Q8_0 and types without blocks
   // Adds the sums over n rows x[t] of x[t][i] x[t][j] to a lower triangle, for j <= i and up to
   // four i from `col` on. The rows are ld apart and have `cols` values.
   void (*add_products)(const float* x, int64_t ld, int32_t n, int64_t cols, int64_t col,
