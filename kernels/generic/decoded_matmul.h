@@ -16,6 +16,7 @@ struct DecodedType {
   int values;  // of a block
   int bytes;   // of a block in the file
   bool has_scale;
+  bool small;  // codes are at most kMaxSmallCode
   int scaled;  // columns that share a scale: 16 or 32
 };
 
@@ -49,7 +50,7 @@ SLUICE_NOINLINE void decode_row(const DecodedType& k, const uint8_t* block, int 
   k.decode(block, {codes, scales});
   for (int i = 0; i < k.values; ++i) {
     const auto code = static_cast<int8_t>(codes[kBytesStep * (i / 4) + 4 * row + i % 4]);
-    out[i] = scales[kRowGroup * (i / k.scaled) + row] * static_cast<float>(code);
+    out[i] = scales[kRowGroup * (i / k.scaled) + row] * static_cast<float>(code - kCodeOffset);
   }
 }
 SLUICE_NOINLINE void unpack_decoded(const DecodedType& k, const uint8_t* group, int row,
@@ -73,8 +74,31 @@ SLUICE_NOINLINE void dequantize_decoded(const DecodedType& k, const void* src, i
 #else
 #define SLUICE_UNROLL_QUADS SLUICE_UNROLL
 #endif
+// Sums over kQuads quads of codes, from quad kFirst of sub-block b on. Those of small codes fit in
+// 16 bits, and so does their start, because sums may wrap on the way.
+template <bool kSmall, int kFirst, int kQuads, int T, class F>
+SLUICE_INLINE void dot_decoded(const Tokens& x, int b, const F& codes, I32 (&out)[kVecs][T]) {
+  using S = Sum<kSmall ? kMaxSmallCode : kCodeOffset + kMaxCode, 8>;
+  constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
+  S sum[kVecs][T];
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const S first = start_decoded<S, kCodeShift, kFirst, kQuads>(x.at(t, b).m);
+    SLUICE_UNROLL for (int v = 0; v < kVecs; ++v) sum[v][t] = first;
+  }
+  SLUICE_UNROLL_QUADS for (int j = 0; j < kQuads; ++j) {
+    dot_quad(x, b, kFirst + j, codes, sum);
+    if constexpr (kEvery < kQuads) {
+      if ((j + 1) % kEvery == 0) settle_all(Ones{}, sum);
+    }
+  }
+  if constexpr (kEvery == kQuads) settle_all(Ones{}, sum);
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    SLUICE_UNROLL for (int v = 0; v < kVecs; ++v) out[v][t] = finish(sum[v][t]);
+  }
+}
+
 // Sub-block b of the decoded columns, whose halves have a scale each or one in common.
-template <bool kHalves, int T>
+template <bool kHalves, bool kSmall, int T>
 SLUICE_INLINE void multiply_sub_block(const Decoded& w, int b, const Tokens& x,
                                       F32 (&acc)[kVecs][T]) {
   const auto codes = [&](int v, int j)
@@ -88,24 +112,17 @@ SLUICE_INLINE void multiply_sub_block(const Decoded& w, int b, const Tokens& x,
   }
   I32 isum[2][kVecs][T];
   if constexpr (!kHalves) {
-    dot_signed_codes<kVecs, T, false>(x, b, codes, isum[0]);
+    dot_decoded<kSmall, 0, 8>(x, b, codes, isum[0]);
     accumulate(x, b, isum[0], dw[0], acc);
   } else {
-    SLUICE_UNROLL for (int half = 0; half < 2; ++half) {
-      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-        const I32 offset = signed_offset(x.at(t, b).m.nsum16[half]);
-        SLUICE_UNROLL for (int v = 0; v < kVecs; ++v) isum[half][v][t] = offset;
-      }
-      SLUICE_UNROLL_QUADS for (int j = 4 * half; j < 4 * half + 4; ++j) {
-        dot_signed_quad(x, b, j, codes, isum[half]);
-      }
-    }
+    dot_decoded<kSmall, 0, 4>(x, b, codes, isum[0]);
+    dot_decoded<kSmall, 4, 4>(x, b, codes, isum[1]);
     accumulate_scaled_halves(x, b, isum[0], isum[1], dw[0], dw[1], acc);
   }
 }
 
 // Adds n_sub_blocks of decoded columns to the sums of T tokens, [token][row].
-template <bool kHalves, int T>
+template <bool kHalves, bool kSmall, int T>
 SLUICE_NOINLINE void multiply_columns(const Decoded& w, int n_sub_blocks, const Tokens& x,
                                       float* sums) {
   F32 acc[kVecs][T];
@@ -114,7 +131,7 @@ SLUICE_NOINLINE void multiply_columns(const Decoded& w, int n_sub_blocks, const 
         load(sums + kRowGroup * t + kLanes * v);
   }
   SLUICE_NO_UNROLL for (int b = 0; b < n_sub_blocks; ++b) {
-    multiply_sub_block<kHalves>(w, b, x, acc);
+    multiply_sub_block<kHalves, kSmall>(w, b, x, acc);
   }
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     SLUICE_UNROLL for (int v = 0; v < kVecs; ++v)
@@ -122,8 +139,24 @@ SLUICE_NOINLINE void multiply_columns(const Decoded& w, int n_sub_blocks, const 
   }
 }
 
-// A row group times n_tokens tokens from token t0. Columns are decoded once for all of them.
-constexpr int kDecodedTokens = 64;
+template <bool kHalves, int T>
+constexpr auto columns_function(bool small) {
+  return kNarrowSums && small ? multiply_columns<kHalves, kNarrowSums, T>
+                              : multiply_columns<kHalves, false, T>;
+}
+template <int T>
+auto columns_function(const DecodedType& k) {
+  return kHalvesOnly || k.scaled == kHalf ? columns_function<true, T>(k.small)
+                                          : columns_function<kHalvesOnly, T>(k.small);
+}
+
+// A row group times n_tokens tokens from token t0. Columns are decoded once for all of them. Their
+// sums are on the stack, which is small in WebAssembly.
+#if defined(__wasm__)
+constexpr int kDecodedTokens = 128;
+#else
+constexpr int kDecodedTokens = 256;
+#endif
 SLUICE_NOINLINE void multiply_decoded(const DecodedType& k, const MatmulArgs& a,
                                       const uint8_t* group, int64_t row, int64_t t0, int n_tokens) {
   alignas(64) uint8_t codes[kDecodedColumns * kRowGroup];
@@ -147,10 +180,9 @@ SLUICE_NOINLINE void multiply_decoded(const DecodedType& k, const MatmulArgs& a,
     for_token_tiles<kTokenTile, kMinTile>(
         n_tokens, 0, [&](auto tile, int64_t t) SLUICE_INLINE_LAMBDA {
           constexpr int T = decltype(tile)::value;
-          const auto multiply = kHalvesOnly || k.scaled == kHalf ? multiply_columns<true, T>
-                                                                 : multiply_columns<kHalvesOnly, T>;
-          multiply({codes, scales}, columns / kActValues,
-                   {x + static_cast<size_t>(t) * stride, stride}, sums + kRowGroup * t);
+          columns_function<T>(k)({codes, scales}, columns / kActValues,
+                                 {x + static_cast<size_t>(t) * stride, stride},
+                                 sums + kRowGroup * t);
         });
     x += sizeof(ActBlock) * static_cast<size_t>(columns / kActValues);
   }
@@ -177,7 +209,8 @@ template <class K>
 struct DecodedOps {
   static constexpr ActFormat kActs = ActFormat::kQ8;
   static constexpr DecodedType kKind = {
-      decode<K>, K::kValues, static_cast<int>(sizeof(typename K::Block)), K::kHasScale, K::kScaled};
+      decode<K>,    K::kValues, static_cast<int>(sizeof(typename K::Block)),
+      K::kHasScale, K::kSmall,  K::kScaled};
 
   static size_t group_bytes(int64_t cols) {
     return round_up_64(static_cast<size_t>(cols / K::kValues) * sizeof(typename K::Block) *

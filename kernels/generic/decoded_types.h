@@ -19,6 +19,15 @@ constexpr bool kHalvesOnly = true;
 constexpr bool kHalvesOnly = false;
 #endif
 constexpr int kHalf = kActValues / 2;  // columns of half a sub-block
+// Codes are stored with this added, which makes them 0 to 127 and their dot product the cheaper one
+// on targets where signs take steps.
+#if defined(SLUICE_SIGNED_DOTS)
+constexpr int kCodeShift = -1, kCodeOffset = 0;
+#else
+constexpr int kCodeShift = 6, kCodeOffset = 1 << kCodeShift;
+#endif
+constexpr int kMaxCode = 62;       // of all types
+constexpr int kMaxSmallCode = 16;  // products of 32 of them, in pairs, add up in 16 bits
 
 // IQ1's delta in every byte: -1 where the bit is set, else 1.
 SLUICE_INLINE LaneBytes delta_of(UnsignedLanes high, int bit) {
@@ -29,7 +38,7 @@ SLUICE_INLINE LaneBytes delta_of(UnsignedLanes high, int bit) {
 // once all of the block's are there are they read as vectors: a vector load has to wait for the
 // stores of what it reads.
 struct Decoded {
-  uint8_t* codes;  // int8, as Q8_0 is packed: [quad][row][4]
+  uint8_t* codes;  // int8 + kCodeOffset, as Q8_0 is packed: [quad][row][4]
   float* scales;   // [half of a sub-block, or a whole one][row]
 
   SLUICE_INLINE_METHOD uint8_t* at(int quad, int v) const {
@@ -38,8 +47,12 @@ struct Decoded {
   SLUICE_INLINE_METHOD LaneBytes get(int quad, int v) const {
     return __builtin_bit_cast(LaneBytes, load_bytes(at(quad, v)));
   }
-  SLUICE_INLINE_METHOD void put(int quad, int v, LaneBytes a) const {
+  // The codes of a quad, with kCodeOffset and without.
+  SLUICE_INLINE_METHOD void put_offset(int quad, int v, LaneBytes a) const {
     store_bytes(at(quad, v), __builtin_bit_cast(Bytes, a));
+  }
+  SLUICE_INLINE_METHOD void put(int quad, int v, LaneBytes a) const {
+    put_offset(quad, v, a + static_cast<uint8_t>(kCodeOffset));
   }
   SLUICE_INLINE_METHOD void put_half_scale(int half, int v, F32 a) const {
     store(scales + kRowGroup * half + kLanes * v, a);
@@ -117,16 +130,18 @@ SLUICE_INLINE F32 block_scale(const uint8_t* block, int v, float times) {
   return load_scale(block + 2 * kLanes * v) * splat(times);
 }
 
-// kSameScale: the columns that share a scale.
-template <class B, int kBlockValues, int kSameScale>
+// kSameScale: the columns that share a scale. kLargest: of the codes, without their signs.
+template <class B, int kBlockValues, int kSameScale, int kLargest>
 struct DecoderOf {
   using Block = B;
+  static_assert(kLargest <= kMaxCode);
+  static constexpr bool kSmall = kLargest <= kMaxSmallCode;
   static constexpr int kValues = kBlockValues;
   static constexpr int kScaled = kHalvesOnly ? kHalf : kSameScale;
   static constexpr bool kHasScale = sizeof(Block) % 4 == 2;
 };
 
-struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32> {
+struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint64_t* table = codebooks().iq2_xxs;
     const uint8_t* words = block + kHalfStep;
@@ -159,7 +174,7 @@ SLUICE_INLINE UnsignedLanes iq2_xs_signs(UnsignedLanes first, UnsignedLanes last
                           (last >> 1 & 0x7f000000u));
 }
 
-struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16> {
+struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint64_t* table = codebooks().iq2_xs;
     const uint8_t* words = block + kHalfStep;
@@ -177,7 +192,7 @@ struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16> {
   }
 };
 
-struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16> {
+struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint64_t* table = codebooks().iq2_s;
     const uint8_t* words = block + kHalfStep;
@@ -195,7 +210,7 @@ struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16> {
   }
 };
 
-struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32> {
+struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint32_t* table = codebooks().iq3_xxs;
     const uint8_t* words = block + kHalfStep;
@@ -213,7 +228,7 @@ struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32> {
   }
 };
 
-struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32> {
+struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint32_t* table = codebooks().iq3_s;
     const uint8_t* words = block + kHalfStep;
@@ -245,7 +260,7 @@ SLUICE_INLINE void look_up_iq1(const uint8_t* words, Decoded out) {
   });
 }
 
-struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32> {
+struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32, 9> {
   static void decode(const uint8_t* block, Decoded out) {
     const uint8_t* words = block + kHalfStep;
     look_up_iq1<3>(words, out);
@@ -272,7 +287,7 @@ SLUICE_INLINE void put_iq1_m_scales(const uint8_t* words, int b, int v, F32 d, D
   out.put_half_scale(2 * b + 1, v, odd_scale(s >> 3 & 7) * d);
 }
 
-struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16> {
+struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16, 9> {
   static void decode(const uint8_t* words, Decoded out) {
     look_up_iq1<4>(words, out);
     for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
@@ -283,7 +298,7 @@ struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16> {
   }
 };
 
-struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16> {
+struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16, 12> {
   static void decode(const uint8_t* words, Decoded out) {
     for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {
       out.put_half_scale(half, v, scale(load_word(words, 0, v) >> 8 * half & 255));
@@ -311,7 +326,7 @@ struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16> {
   }
 };
 
-struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32> {
+struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32, 1> {
   static void decode(const uint8_t* block, Decoded out) {
     const LaneBytes minus_one = __builtin_bit_cast(LaneBytes, every_lane(~0u));
     for_sub_blocks<4>([&](int b, int v) SLUICE_INLINE_LAMBDA {
@@ -324,7 +339,7 @@ struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32> {
   }
 };
 
-struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32> {
+struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32, 2> {
   static void decode(const uint8_t* block, Decoded out) {
     const LaneBytes one = __builtin_bit_cast(LaneBytes, every_lane(0x01010101u));
     for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {

@@ -85,17 +85,18 @@ SLUICE_INLINE __m512i places(int first, int step) {
 SLUICE_INLINE __m512i take_bits(__m512i places, __m512i from) {
   return _mm512_multishift_epi64_epi8(places, from);
 }
-// `values`, repeated every four or eight bytes: a shuffle looks at six bits, and codes have two or
-// three.
+// `values` with kCodeOffset, repeated every four or eight bytes: a shuffle looks at six bits, and
+// codes have two or three.
 template <size_t kValues>
 SLUICE_INLINE __m512i repeated(const uint8_t (&values)[kValues]) {
   static_assert(kValues == 3 || kValues == 8);
+  const __m512i offset = _mm512_set1_epi8(kCodeOffset);
   if constexpr (kValues == 3) {
-    return _mm512_set1_epi32(values[0] | values[1] << 8 | values[2] << 16);
+    return _mm512_add_epi8(_mm512_set1_epi32(values[0] | values[1] << 8 | values[2] << 16), offset);
   } else {
     int64_t eight;
     memcpy(&eight, values, 8);
-    return _mm512_set1_epi64(eight);
+    return _mm512_add_epi8(_mm512_set1_epi64(eight), offset);
   }
 }
 
@@ -118,6 +119,20 @@ SLUICE_INLINE LaneBytes quad_of(const FourCodes& codes, int at, __m512i values) 
   return lane_bytes(_mm512_permutexvar_epi8(code, values));
 }
 
+// As put_signed, for entries that have the offset already.
+SLUICE_INLINE void put_signed_offset(int octet, const Decoded::Octet& entries, UnsignedLanes signs,
+                                     Decoded out) {
+  constexpr int kOwn[2] = {0x08040201, static_cast<int>(0x80402010u)};
+  const __m512i own = vector_of(__builtin_bit_cast(UnsignedLanes, repeat_low_byte(signs)));
+  const __m512i twice = _mm512_set1_epi8(static_cast<char>(2 * kCodeOffset));
+  SLUICE_UNROLL for (int i = 0; i < 2; ++i) {
+    const __m512i entry = __builtin_bit_cast(__m512i, entries.quad[i]);
+    const __mmask64 negative = _mm512_test_epi8_mask(own, _mm512_set1_epi32(kOwn[i]));
+    out.put_offset(2 * octet + i, 0,
+                   lane_bytes(_mm512_mask_sub_epi8(entry, negative, twice, entry)));
+  }
+}
+
 // Four octets of IQ2 with a byte of signs each; octet l is in byte kAt[l] of the codes.
 template <int kEntries>
 SLUICE_INLINE void put_iq2(const CodeTables<kEntries>& tables, int b, __m512i low, __m512i high,
@@ -125,7 +140,7 @@ SLUICE_INLINE void put_iq2(const CodeTables<kEntries>& tables, int b, __m512i lo
   const FourCodes codes = look_up_codes(tables, low, high);
   const __m512i values = repeated(kIq2Values);
   SLUICE_UNROLL for (int l = 0; l < 4; ++l) {
-    out.put_signed(4 * b + l, 0, octet_of(codes, at[l], values), signs >> 8 * l);
+    put_signed_offset(4 * b + l, octet_of(codes, at[l], values), signs >> 8 * l, out);
   }
 }
 constexpr int kInOrder[4] = {0, 1, 2, 3};
@@ -141,7 +156,7 @@ SLUICE_INLINE void put_iq3(const CodeTables<kEntries>& tables, const uint8_t (&v
     SLUICE_UNROLL for (int i = 0; i < 2; ++i) {
       const Decoded::Octet octet = {
           {quad_of(codes, 2 * i, value), quad_of(codes, 2 * i + 1, value)}};
-      out.put_signed(4 * b + 2 * half + i, 0, octet, signs >> 8 * (2 * half + i));
+      put_signed_offset(4 * b + 2 * half + i, octet, signs >> 8 * (2 * half + i), out);
     }
   }
 }
@@ -156,8 +171,8 @@ SLUICE_INLINE void put_iq1(const uint8_t* words, int b, UnsignedLanes upper, Dec
   SLUICE_UNROLL for (int l = 0; l < 4; ++l) {
     const LaneBytes delta = delta_of(upper, kDeltaBit == 15 ? 15 : kStep * l + kDeltaBit);
     const Decoded::Octet octet = octet_of(codes, l, values);
-    out.put(2 * (4 * b + l), 0, octet.quad[0] + delta);
-    out.put(2 * (4 * b + l) + 1, 0, octet.quad[1] + delta);
+    out.put_offset(2 * (4 * b + l), 0, octet.quad[0] + delta);
+    out.put_offset(2 * (4 * b + l) + 1, 0, octet.quad[1] + delta);
   }
 }
 

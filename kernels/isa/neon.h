@@ -235,6 +235,7 @@ SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
 #endif
 }
 
+#define SLUICE_SIGNED_DOTS 1  // dot() takes signed codes
 using SignedQuad = Quad;
 using SignedCodes = Codes;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {

@@ -86,6 +86,20 @@ template <class S, int kShift>
 SLUICE_INLINE S start_half(int32_t word) {
   return {splat_i32(0), shl<kShift>(splat_pair(word))};
 }
+// Start of a sum over decoded codes stored with 1 << kShift added: in 16 bits if the result fits.
+constexpr bool kNarrowSums = true;
+template <class S, int kShift, int kFirst, int kQuads>
+SLUICE_INLINE S start_decoded(const ActMeta& m) {
+  if constexpr (kSettleEvery<S> >= kQuads) {
+    I16 pairs = splat_pair(m.nsum16[kFirst / 4]);
+    if constexpr (kQuads == 8) pairs = pairs + splat_pair(m.nsum16[1]);
+    return {splat_i32(0), shl<kShift>(pairs)};
+  } else if constexpr (kQuads == 8) {
+    return start<S>(shl<kShift>(splat_i32(m.nsum)));
+  } else {
+    return start<S>(pair_dot(splat_pair(m.nsum16[kFirst / 4]), splat_pair(0x10001 << kShift)));
+  }
+}
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

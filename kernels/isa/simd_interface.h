@@ -12,7 +12,8 @@
 //   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
 //   dots      ActBlock load_quad prepare dot load_signed_quad prepare_signed signed_offset
 //             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half
-//             load_factor load_signed_factor (often plain_factor.h) settle finish | with
+//             load_factor load_signed_factor (often plain_factor.h) settle finish start_decoded |
+//             SLUICE_SIGNED_DOTS if dot takes signed codes | with
 //             SLUICE_HIGH_NIBBLES takes_high (are codes above 127 exact here?) and shr<n>
 //   file rows transpose_rows (for wide_lanes.h), or load_row load_signed_row (four_lanes.h)
 //   I16       load_u8_pairs splat_pair pair_dot

@@ -29,6 +29,13 @@ template <class S, int kShift>
 SLUICE_INLINE S start_half(int32_t word) {
   return shl<kShift>(splat_i32(word));
 }
+// Start of a sum over decoded codes stored with 1 << kShift added; -1: nothing.
+constexpr bool kNarrowSums = false;
+template <class S, int kShift, int kFirst, int kQuads>
+SLUICE_INLINE S start_decoded(const ActMeta& m) {
+  if constexpr (kShift < 0) return splat_i32(0);
+  return shl < kShift < 0 ? 0 : kShift > (splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
+}
 
 using Factor = F32;
 SLUICE_INLINE void settle(I32&) {}

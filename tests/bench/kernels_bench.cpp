@@ -1,8 +1,8 @@
 // Matrix multiplication for every kernel table and quantization type on one thread. Decode (one
 // token) reads weights from the CPU cache and from memory, packed and in file layout. Small batches
-// have 2 to 16 tokens, prefill 128. Counters: GMAC/s, and GB/s of weights. Dequantization to f32
-// reads one row from the CPU cache, in file layout or packed; GB/s of weights, and of f32 written.
-// For example
+// have 2 to 16 tokens, prefill 16 to 256. Counters: GMAC/s, and GB/s of weights. Dequantization to
+// f32 reads one row from the CPU cache, in file layout or packed; GB/s of weights, and of f32
+// written. For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
 //   kernels_bench --benchmark_filter='/dequantize'
 #include <benchmark/benchmark.h>
@@ -50,7 +50,11 @@ constexpr Shape kShapes[] = {{"decode_cache", 256, 2048, 1, true},
                              {"decode_memory_narrow", 90112, 2048, 1, true},
                              {"decode_file_cache", 256, 2048, 1, false},
                              {"decode_file_memory", 32768, 5632, 1, false},
+                             {"prefill_16", 2048, 2048, 16, true},
+                             {"prefill_64", 2048, 2048, 64, true},
                              {"prefill_128", 2048, 2048, 128, true},
+                             {"prefill_256", 2048, 2048, 256, true},
+                             {"prefill_128_wide", 1024, 5632, 128, true},
                              {"prefill_128_file", 2048, 2048, 128, false},
                              {"cache_2", 256, 2048, 2, true},
                              {"cache_3", 256, 2048, 3, true},

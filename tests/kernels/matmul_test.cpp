@@ -16,6 +16,16 @@ std::string label(const Table& table, const WeightType& w) {
   return std::string(table.name) + " " + w.name;
 }
 
+bool is_decoded(Type type) {
+  switch (type) {
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) case Type::k##NAME:
+#include "kernels/types.def"
+    return true;
+    default:
+      return false;
+  }
+}
+
 // Calls f(table, type) for all pairs; each must be supported.
 template <class F>
 void for_all(const F& f) {
@@ -96,6 +106,27 @@ TEST(Matmul, SignedCodesAtTheirExtremes) {
   });
 }
 
+// All activations at their extremes, with the signs of a row's weights. So the products of that row
+// add up to the largest sums that a type can have, which narrow sums must hold.
+TEST(Matmul, SumsOfDecodedCodesAtTheirExtremes) {
+  for_all([](const Table& table, const WeightType& w) {
+    if (!is_decoded(w.type)) return;
+    constexpr int64_t kRows = 19, kCols = 768;
+    Problem p(table, w, kRows, kCols, kRows);
+    p.x.resize(static_cast<size_t>(kRows * kCols));
+    table.dequantize(w.type, p.file.data(), kRows * kCols, p.x.data());
+    for (float& v : p.x) v = v < 0 ? -127.0f : 127.0f;
+    std::vector<double> exact(static_cast<size_t>(kRows * kRows));
+    reference::matmul(w.type, p.file.data(), kRows, kCols, p.x.data(), kCols, p.n_tokens,
+                      exact.data(), kRows);
+    const std::vector<float> y = p.run({});
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const double largest = exact[i / kRows * (kRows + 1)];  // of the row whose signs they are
+      ASSERT_NEAR(y[i], exact[i], 1e-5 * std::abs(largest)) << i;
+    }
+  });
+}
+
 TEST(Matmul, LayoutAndAlignmentDoNotMatter) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type);
@@ -166,6 +197,22 @@ TEST(Matmul, PanelsOfRowsAndBatchesOfTokensAreTheSame) {
     Options file;
     file.packed = false;
     ASSERT_EQ(p.run({}), p.run(file));
+  });
+}
+
+// More tokens than one decoding of a row group serves, in one batch and in two.
+TEST(Matmul, ManyTokensOfDecodedTypesAreTheSame) {
+  for_all([](const Table& table, const WeightType& w) {
+    if (w.type != Type::kIQ1_M && w.type != Type::kIQ2_XXS) return;
+    for (int64_t cols : {256, 4096}) {
+      const Problem p(table, w, table.row_group + 3, cols, 300);
+      const std::vector<float> all = p.run({});
+      Options o;
+      for (o.n = 50; o.t0 < p.n_tokens; o.t0 += o.n) {
+        const std::vector<float> part = p.run(o);
+        ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + o.t0 * p.rows)) << o.t0;
+      }
+    }
   });
 }
 
