@@ -125,7 +125,9 @@ test('the shutdown timeout ends clients that read nothing', { timeout: 120_000 }
   deaf.destroy();
 });
 
-test('a second signal ends everything', { timeout: 120_000 }, async () => {
+// For Node serve-node.test.mjs has it, too.
+const twice = { skip: inNode && longOnly, timeout: 120_000 };
+test('a second signal ends everything', twice, async () => {
   const server = await Server.start(...untimed);
   const deaf = await server.open(await flood(server));
   await stalled(server);

@@ -59,8 +59,8 @@ const ways = [
 ];
 
 /** Compares the outputs of two engines for every way of sampling. */
-async function agree(plain, drafting, label, maxTokens = 50) {
-  for (const way of ways) {
+async function agree(plain, drafting, label, { maxTokens = 50, chosen = ways } = {}) {
+  for (const way of chosen) {
     const expected = await plain.generate(prompt, { maxTokens, ...way }).result;
     const found = await drafting.generate(prompt, { maxTokens, ...way }).result;
     for (const name of ['text', 'finishReason', 'stopString'])
@@ -79,7 +79,7 @@ describe('n-grams', () => {
       async (plain, drafting) => {
         // Whether drafting pays is measured: on a busy machine a round may draft nothing.
         for (let round = 0; round < 6 && !drafting.stats().acceptedTokens; round++)
-          await agree(plain, drafting, 'ngram', 120);
+          await agree(plain, drafting, 'ngram', { maxTokens: 120 });
         const { draftedTokens, acceptedTokens, forwardPasses } = drafting.stats();
         assert.ok(
           acceptedTokens > 0 && draftedTokens >= acceptedTokens,
@@ -114,7 +114,9 @@ describe('a draft model', () => {
             ],
           ],
           async (plain, drafting) => {
-            await agree(plain, drafting, 'streamed', 24);
+            // In memory, the next test has all of them.
+            const chosen = extent(ways.slice(0, 3), ways);
+            await agree(plain, drafting, 'streamed', { maxTokens: 24, chosen });
             const { draftedTokens, acceptedTokens, forwardPasses, bytesTotal } = drafting.stats();
             assert.ok(
               acceptedTokens > 0 && draftedTokens >= acceptedTokens,
@@ -143,7 +145,7 @@ describe('a draft model', () => {
         const { plan } = await Engine.inspect(model, load);
         await using(
           [[model, { ...load, ...slow('sluice'), memoryBudget: plan.minimum }]],
-          (tight) => agree(plain, tight, 'streaming', 12),
+          (tight) => agree(plain, tight, 'streaming', { maxTokens: 12 }),
         );
       },
     ));
@@ -445,7 +447,7 @@ describe('in Chromium', () => {
                   isolated: crossOriginIsolated,
                 };
               },
-              [cache, prompt, extent(ways.slice(1, 3), ways)],
+              [cache, prompt, extent(ways.slice(1, 2), ways)],
             );
           const first = await run('default');
           assert.equal(first.isolated, isolation);

@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
+import { extent } from '../extent.mjs';
 import { crossOrigin } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { smallTargets, tooWide, unnamed } from './page-checks.mjs';
@@ -47,7 +48,7 @@ describe('pictures on the page', { skip: !existsSync(vision) && 'no ../shared/fi
   }
 
   for (const [name, options] of [
-    ['desktop', {}],
+    ...extent([], [['desktop', {}]]), // the next test has pictures on one
     ['phone', phone],
   ])
     test(`a picture has its price, is sent and is kept: ${name}`, () =>

@@ -123,7 +123,7 @@ describe('in Chromium', () => {
 
   sequences(
     total(extent(110, 170)),
-    ['lfm2, 3 parallel', 'sluice-tales-F16, 3 parallel, with draft model'],
+    ['sluice-tales-F16, 3 parallel, with draft model'],
     ({ path, ...settings }) =>
       inTab(browser, join(root, 'dist'), { mounts }, ({ page }) =>
         page.evaluate(

@@ -263,7 +263,7 @@ describe('in Chromium', () => {
         stored.tokensPerSecond > 0 && stored.tokensPerSecond <= stored.computeTokensPerSecond,
       );
     }));
-  const [first, further] = extent([4, 8], [20, 80]);
+  const [first, further] = extent([3, 5], [20, 80]);
   test(`${first + further} loads and disposals leak no worker and no memory`, () =>
     telling({}, async (run, { page }) => {
       const cdp = await browser.newBrowserCDPSession();
