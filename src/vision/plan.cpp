@@ -152,6 +152,10 @@ Status apply(const Program& program, const Op& op, Shapes* shapes) {
       out = in;
       if (op.total > 0) out.cols = op.total;
       return op.out_col + in.cols <= out.cols ? Status() : contradiction();
+    case OpKind::kEmit:
+      // Vectors between rows of the grid, and the order of windows, leave no place for a class row.
+      return on_grid(in) || (op.vec3 < 0 && in.order != Order::kWindows) ? Status()
+                                                                         : contradiction();
     case OpKind::kConstant:
       out = {op.n, op.groups, static_cast<uint32_t>(op.n), 1, Order::kRaster};
       return {};
@@ -283,7 +287,11 @@ Result<Sizes> sizes_for(const Program& program, const kernels::Table& table, uin
   for (const Op& op : program.ops) {
     if (op.kind == OpKind::kPatches) shapes[index(op.out)] = *patches;
     SLUICE_RETURN_IF_ERROR(apply(program, op, &shapes));
-    if (op.kind == OpKind::kEmit) out.n_tokens = emitted_rows(op, shapes);
+    if (op.kind == OpKind::kEmit) {
+      const int64_t rows = emitted_rows(op, shapes);
+      if (out.n_tokens != 0 && out.n_tokens != rows) return contradiction();
+      out.n_tokens = rows;
+    }
     count_op(program, op, table, shapes, &out);
     for (size_t i = 0; i < kBuffers; ++i) {
       out.buffers[i] = std::max(out.buffers[i], shapes[i].values());

@@ -24,6 +24,16 @@ class ChangedProjector {
     header.tensors.erase(header.tensors.begin() + static_cast<ptrdiff_t>(i));
     data.erase(data.begin() + static_cast<ptrdiff_t>(i));
   }
+  // Adds an f32 vector of zeros.
+  void add_vector(std::string_view name, uint64_t n) {
+    gguf::Tensor tensor = header.tensors.front();
+    tensor.name = name;
+    tensor.type = gguf::TensorType::kF32;
+    tensor.n_dims = 1;
+    tensor.ne = {n, 1, 1, 1};
+    header.tensors.push_back(tensor);
+    data.emplace_back(static_cast<size_t>(n) * sizeof(float));
+  }
   // Writes and parses the file.
   [[nodiscard]] std::unique_ptr<ParsedFile> file() {
     for (gguf::Tensor& tensor : header.tensors) {
@@ -132,6 +142,28 @@ TEST(VisionProjectorFiles, AWrongShapeIsAnError) {
     }
   }
   EXPECT_GT(refused, 300u);
+}
+
+// A class vector is one more row. Where a family's output has places for patches alone, it is an
+// error and not a row behind the end.
+TEST(VisionProjectorFiles, AClassVectorThatTheFamilyHasNoPlaceFor) {
+  size_t refused = 0;
+  for (const std::string& name : projectors()) {
+    const auto whole = parse_file(vision_folder() / name);
+    if (whole->header.find_tensor("v.class_embd") != nullptr) continue;
+    const gguf::Tensor* norm = whole->header.find_tensor("v.blk.0.ln1.weight");
+    if (norm == nullptr) continue;
+    ChangedProjector changed(*whole);
+    changed.add_vector("v.class_embd", norm->ne[0]);
+    const Status status = open_and_encode(*changed.file());
+    SCOPED_TRACE(name);
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), Code::kBadShape) << status.message();
+      ++refused;
+    }
+    EXPECT_FALSE(status.ok() && name.starts_with("pixtral"));
+  }
+  EXPECT_GT(refused, 5u);
 }
 
 TEST(VisionProjectorFiles, ATruncatedFileIsAnError) {
