@@ -1,5 +1,7 @@
 // A copy of dist/ whose gpu-pictures.js also appends what the GPU has encoded to a file: the rows of
-// each input, as f32. A second file gets a line of JSON for each: dispatches, and layers of the encoder.
+// each input, as f32. A second file gets a line of JSON for each: its dispatches, those from one
+// attention to the next, weight bytes that were uploaded, bytes of the projector that were read, and
+// the most bytes on the GPU.
 import assert from 'node:assert/strict';
 import {
   cpSync,
@@ -22,22 +24,53 @@ const wrapper = (rows, counts) => `
 import { appendFileSync } from 'node:fs';
 import * as own from './gpu-pictures-own.js';
 export async function encode(executor, pictures, stopped) {
-  const { counts, host } = executor.shared;
-  let words, before;
-  return own.encode(executor, {
-    gpuInput() {
-      const address = pictures.gpuInput();
-      words = new Uint32Array(host.memory.buffer, address, 21);
-      before = counts.dispatches;
-      return address;
-    },
-    markEncoded() {
-      const floats = words[${kNRows}] * words[${kWidth}];
-      appendFileSync(${JSON.stringify(rows)}, new Uint8Array(host.memory.buffer, words[${kRows}], 4 * floats).slice());
-      appendFileSync(${JSON.stringify(counts)}, JSON.stringify({ dispatches: counts.dispatches - before }) + '\\n');
-      pictures.markEncoded();
-    },
-  }, stopped);
+  const { counts, host, kernels } = executor.shared;
+  const { read } = host;
+  let words, before, bytesRead, most, names;
+  const look = () => (most = Math.max(most, executor.bytes));
+  host.read = (file, offset, length) => {
+    look();
+    bytesRead += length;
+    return read(file, offset, length);
+  };
+  kernels.begin = (...given) => {
+    const recorder = Object.getPrototypeOf(kernels).begin.apply(kernels, given);
+    const { run } = recorder;
+    recorder.run = (variant, values, size, ...rest) => {
+      if (!size.includes(0)) names.push(variant.name);
+      run.call(recorder, variant, values, size, ...rest);
+    };
+    return recorder;
+  };
+  try {
+    return await own.encode(executor, {
+      gpuInput() {
+        const address = pictures.gpuInput();
+        words = new Uint32Array(host.memory.buffer, address, 21);
+        before = { ...counts };
+        [bytesRead, most, names] = [0, 0, []];
+        return address;
+      },
+      markEncoded() {
+        look();
+        const floats = words[${kNRows}] * words[${kWidth}];
+        appendFileSync(${JSON.stringify(rows)}, new Uint8Array(host.memory.buffer, words[${kRows}], 4 * floats).slice());
+        const attention = names.flatMap((name, i) => (name.startsWith('attention') ? [i] : []));
+        const line = {
+          dispatches: counts.dispatches - before.dispatches,
+          layers: attention.slice(1).map((at, i) => at - attention[i]),
+          uploaded: counts.uploaded - before.uploaded,
+          bytesRead,
+          most,
+        };
+        appendFileSync(${JSON.stringify(counts)}, JSON.stringify(line) + '\\n');
+        pictures.markEncoded();
+      },
+    }, stopped);
+  } finally {
+    host.read = read;
+    delete kernels.begin;
+  }
 }
 `;
 

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { all } from '../extent.mjs';
+import { all, extent } from '../extent.mjs';
 import { brokenEngine, recordingEngine } from './gpu-encoder.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
@@ -161,6 +161,40 @@ for (const family of families) {
     }
   });
 }
+
+/** A case's pictures, and what their encoding has read and uploaded. */
+async function encoded(engine, entry) {
+  take();
+  const { tokens } = await generated(engine, entry, { cachePrompt: false, maxTokens: 1 });
+  assert.deepEqual(tokens, entry.greedy.slice(0, 1), entry.name);
+  return take();
+}
+const caseOf = (family, name) => family.cases.find((entry) => entry.name === name);
+
+// Qwen2.5-VL's windows are listed behind the vectors, which have to be copied.
+for (const name of extent(['qwen2.5vl'], ['qwen2.5vl', 'qwen3vl', 'pixtral', 'lfm2-vl']))
+  test(`${name}: a larger picture uploads no weights again`, { skip }, async () => {
+    const family = families.find((one) => one.name === name);
+    const [small, large] = ['one', name === 'lfm2-vl' ? 'two' : 'photo'].map((one) =>
+      caseOf(family, one),
+    );
+    const { engine } = await load(family, [small, large]);
+    try {
+      const first = await encoded(engine, small);
+      assert.ok(first.inputs[0].uploaded > 0 && first.inputs[0].bytesRead > 0);
+      const before = engine.memory().gpu;
+      const grown = await encoded(engine, large);
+      assert.ok(engine.memory().gpu > before, 'activations have grown');
+      const again = await encoded(engine, small);
+      for (const { inputs } of [grown, again])
+        for (const { uploaded, bytesRead } of inputs)
+          assert.deepEqual([uploaded, bytesRead], [0, 0]);
+      assert.ok(relativeError(grown.rows, expectedRows(large)) < kRowError);
+      assert.deepEqual(again.rows, first.rows);
+    } finally {
+      await engine.dispose();
+    }
+  });
 
 test('layers on both devices, and two pictures', { skip }, async () => {
   const family = families.find(({ name }) => name === 'qwen3vl');

@@ -5,7 +5,6 @@
 import { SluiceError } from '../../protocol/errors.js';
 import { writeFrom, Usage } from '../buffers.js';
 import type { GpuExecutor } from '../executor.js';
-import type { Memory } from '../kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from '../plan.js';
 import { OpKind as TextOp, type Program } from '../program.js';
 import { Recording } from '../recording.js';
@@ -26,6 +25,7 @@ export interface PictureInputs {
 
 /** Parameters of 512 dispatches, which kernels add as they need them. */
 const kParameterBytes = 1 << 17;
+const kStorage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
 
 /** Bytes of parameters that the text model may still need, for 16 queued steps. */
 const parametersOf = ({ ops }: Program): number => 16 * (2 * ops.length + 8) * 256;
@@ -52,11 +52,16 @@ export async function encode(
   return done;
 }
 
+/** Buffers that depend on the input, with places for the vectors. */
+const kSized = ['arena', 'vectors', 'readback'] as const;
+type Sized<T> = Record<(typeof kSized)[number], T>;
+
 /** What an encoder holds on the GPU. */
 interface Opened {
+  /** Bytes for weights. */
+  weightBytes: number;
   units: WeightUnits;
-  memory: Memory;
-  readback: GPUBuffer;
+  memory: Sized<GPUBuffer>;
   /** Vectors are uploaded. */
   ready: boolean;
 }
@@ -87,10 +92,10 @@ class PictureEncoder {
     const input = readInput(memory, address);
     if (!supported(input)) return false;
     const layout = layOut(input);
-    const steps = stepsOf(input, layout);
+    const work = { input, layout, steps: stepsOf(input, layout) };
     try {
-      const opened = await this.#open(input, layout, steps);
-      return opened !== null && (await this.#run(opened, { input, layout, steps }, stopped));
+      const opened = await this.#open(work);
+      return opened !== null && (await this.#run(opened, work, stopped));
     } catch (error) {
       if (error instanceof SluiceError) throw error; // a read has failed
       this.#executor.lose((error as Error).message);
@@ -105,63 +110,98 @@ class PictureEncoder {
     return buffer;
   }
 
+  #drop(buffer: GPUBuffer): void {
+    this.#buffers.splice(this.#buffers.indexOf(buffer), 1);
+    this.#executor.shared.buffers.bytes -= buffer.size;
+    buffer.destroy();
+  }
+
   #close(): void {
-    const { buffers } = this.#executor.shared;
-    for (const buffer of this.#buffers.splice(0)) {
-      buffers.bytes -= buffer.size;
-      buffer.destroy();
-    }
+    for (const buffer of [...this.#buffers]) this.#drop(buffer);
     this.#opened = null;
   }
 
-  /** Buffers for an input: those of an earlier one that was as large. Null: they do not fit. */
-  async #open(input: Input, layout: Layout, steps: Step[]): Promise<Opened | null> {
-    const arena = 4 * layout.floats;
-    const vectors = align(4 * layout.vecFloats, 16) || 16;
-    const readback = align(4 * input.nRows * input.width, 16);
+  /**
+   * Buffers for an input: those of the one before, or larger ones. Weights stay there if these fit
+   * beside them. Null: the input does not fit.
+   */
+  async #open(work: Work): Promise<Opened | null> {
+    const { device, host } = this.#executor.shared;
+    const { limits } = device;
+    const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     const last = this.#opened;
-    if (
-      last &&
-      arena <= last.memory.arena.size &&
-      vectors <= last.memory.vectors.size &&
-      readback <= last.readback.size
-    )
-      return last;
+    const sizes = sizesOf(work, last);
+    const larger = kSized.filter((kind) => sizes[kind] !== last?.memory[kind].size);
+    if (!larger.length) return last;
+    if (kSized.some((kind) => sizes[kind] > most)) return null;
+    const own = this.#buffers.reduce((sum, { size }) => sum + size, 0);
+    const others = this.#executor.bytes - own + parametersOf(host.program);
+    const parameters = kParameterBytes * Math.ceil((4 * work.input.ops.length) / 512);
+    const fixed = kSized.reduce((sum, kind) => sum + sizes[kind], parameters);
+    const left = (host.gpuBudget || kMaxBytes) - others - fixed;
+    device.pushErrorScope('out-of-memory');
+    // While vectors are copied, their former buffer is there too.
+    const opened =
+      last && last.weightBytes + last.memory.vectors.size <= left
+        ? this.#grow(last, sizes, larger)
+        : this.#reopen(work, sizes, left, most);
+    if (!(await device.popErrorScope())) return opened;
     this.#close();
-    const { device, host, counts } = this.#executor.shared;
-    const { maxStorageBufferBindingSize: binding, maxBufferSize } = device.limits;
-    const most = Math.min(binding, maxBufferSize);
-    const numbers = kParameterBytes * Math.ceil((4 * input.ops.length) / 512);
-    const fixed = arena + vectors + readback + numbers;
-    if (Math.max(arena, vectors) > most) return null;
+    return null;
+  }
+
+  #sized(kind: keyof Sized<unknown>, size: number): GPUBuffer {
+    const usage = kind === 'readback' ? Usage.MapRead | Usage.CopyTarget : kStorage;
+    return this.make(size, usage);
+  }
+
+  /** Makes some of the buffers `larger`. Weights stay. */
+  #grow(
+    { memory, ...rest }: Opened,
+    sizes: Sized<number>,
+    larger: (keyof Sized<unknown>)[],
+  ): Opened {
+    const { device } = this.#executor.shared;
+    const { vectors } = memory;
+    const made = { ...memory };
+    for (const kind of larger) if (kind !== 'vectors') this.#drop(memory[kind]);
+    for (const kind of larger) made[kind] = this.#sized(kind, sizes[kind]);
+    if (made.vectors !== vectors) {
+      const encoder = device.createCommandEncoder();
+      encoder.copyBufferToBuffer(vectors, 0, made.vectors, 0, vectors.size);
+      device.queue.submit([encoder.finish()]);
+      this.#drop(vectors);
+    }
+    return (this.#opened = { ...rest, memory: made });
+  }
+
+  /** Plans weights anew, in `left` bytes and buffers of at most `most`. Null: they do not fit. */
+  #reopen({ input, steps }: Work, sizes: Sized<number>, left: number, most: number): Opened | null {
     const program = programOf(input, steps);
     let plan: GpuPlan;
     try {
-      const left =
-        (host.gpuBudget || kMaxBytes) - this.#executor.bytes - parametersOf(host.program);
-      plan = planWeights(program, left - fixed, { unitBytes: most });
+      plan = planWeights(program, left, { unitBytes: most });
     } catch {
       return null;
     }
-    device.pushErrorScope('out-of-memory');
-    const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
-    const opened: Opened = {
-      memory: { arena: this.make(arena, storage), vectors: this.make(vectors, storage) },
-      readback: this.make(readback, Usage.MapRead | Usage.CopyTarget),
-      units: new WeightUnits(program, plan, this, this.#read, counts),
+    this.#close();
+    return (this.#opened = {
+      weightBytes: plan.bytes,
+      memory: {
+        arena: this.#sized('arena', sizes.arena),
+        vectors: this.#sized('vectors', sizes.vectors),
+        readback: this.#sized('readback', sizes.readback),
+      },
+      units: new WeightUnits(program, plan, this, this.#read, this.#executor.shared.counts),
       ready: false,
-    };
-    if (await device.popErrorScope()) {
-      this.#close();
-      return null;
-    }
-    return (this.#opened = opened);
+    });
   }
 
   async #run(opened: Opened, work: Work, stopped: () => boolean): Promise<boolean> {
     const executor = this.#executor;
     const { device, kernels, counts, host } = executor.shared;
-    const { memory, units, readback } = opened;
+    const { memory, units } = opened;
+    const { readback } = memory;
     const { input, layout, steps } = work;
     const writer = new Writer(input, layout);
     const given = (): boolean => stopped() || executor.lost;
@@ -241,6 +281,16 @@ class PictureEncoder {
     }
     return true;
   }
+}
+
+/** Bytes for an input, and for those before it. */
+function sizesOf({ input, layout }: Work, last: Opened | null): Sized<number> {
+  const least = (kind: keyof Sized<unknown>): number => last?.memory[kind].size ?? 16;
+  return {
+    arena: Math.max(4 * layout.floats, least('arena')),
+    vectors: Math.max(align(4 * layout.vecFloats, 16), least('vectors')),
+    readback: Math.max(align(4 * input.nRows * input.width, 16), least('readback')),
+  };
 }
 
 /** The part of an executor's program that planWeights() and WeightUpload read. */
