@@ -232,6 +232,7 @@ export class GpuExecutor {
       counts: this.#counts,
       host: this.#host,
       running: this.#running,
+      loadTypes,
     };
   }
 

@@ -94,6 +94,7 @@ class PictureEncoder {
     const layout = layOut(input);
     const work = { input, layout, steps: stepsOf(input, layout) };
     try {
+      await this.#executor.shared.loadTypes(input.mats.map(({ type }) => type));
       const opened = await this.#open(work);
       return opened !== null && (await this.#run(opened, work, stopped));
     } catch (error) {
