@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "io/public_address.h"
 
 namespace sluice::io {
 
@@ -16,7 +18,8 @@ struct GuardedFetch {
   size_t max_bytes = 16u << 20;
   int timeout_ms = 20'000;  // for the whole of it
   int max_redirects = 3;
-  bool private_addresses = false;  // also those that are not public (public_address.h)
+  // Whether a connection to an IPv4 (4 bytes) or IPv6 (16) address may be made.
+  std::function<bool(std::span<const uint8_t>)> allows = is_public_address;
   std::function<bool()> cancelled = nullptr;
 };
 

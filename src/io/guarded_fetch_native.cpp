@@ -9,7 +9,6 @@
 #include <mutex>
 #include <span>
 
-#include "io/public_address.h"
 #include "platform/socket.h"
 #endif
 
@@ -34,19 +33,19 @@ struct Fetch {
 
 // The bytes of a socket's address, which begins with its family and port; IPv6 has a flow label
 // before them.
-bool is_allowed(const curl_sockaddr& address) {
+bool is_allowed(const GuardedFetch& guard, const curl_sockaddr& address) {
   uint8_t raw[sizeof address.addr + 16] = {};
   const size_t size = std::min<size_t>(address.addrlen, sizeof raw);
   std::memcpy(raw, &address.addr, size);
   const std::span<const uint8_t> bytes(raw, size);
-  if (address.family == AF_INET && size >= 8) return is_public_address(bytes.subspan(4, 4));
-  if (address.family == AF_INET6 && size >= 24) return is_public_address(bytes.subspan(8, 16));
+  if (address.family == AF_INET && size >= 8) return guard.allows(bytes.subspan(4, 4));
+  if (address.family == AF_INET6 && size >= 24) return guard.allows(bytes.subspan(8, 16));
   return false;
 }
 
 curl_socket_t open_socket(void* user, curlsocktype, curl_sockaddr* address) {
   auto* fetch = static_cast<Fetch*>(user);
-  if (!fetch->guard.private_addresses && !is_allowed(*address)) {
+  if (!is_allowed(fetch->guard, *address)) {
     fetch->refused = true;
     return CURL_SOCKET_BAD;
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -176,7 +177,8 @@ TEST(PictureSource, FetchesWithinLimits) {
   EXPECT_TRUE(fetched(base + "/a", {}).ends_with("leads to an address that is not public"));
   EXPECT_EQ(asked, 0);
 
-  const io::GuardedFetch open{.max_bytes = 8, .timeout_ms = 5000, .private_addresses = true};
+  const io::GuardedFetch open{
+      .max_bytes = 8, .timeout_ms = 5000, .allows = [](std::span<const uint8_t>) { return true; }};
   EXPECT_EQ(fetched(base + "/a", open), "12345678");
   EXPECT_EQ(fetched(base + "/unannounced", open), "12345678");
   EXPECT_EQ(fetched(base + "/to?/a", open), "12345678");
@@ -196,6 +198,31 @@ TEST(PictureSource, FetchesWithinLimits) {
   io::GuardedFetch cancelled = open;
   cancelled.cancelled = [] { return true; };
   EXPECT_TRUE(fetched(base + "/stall", cancelled).starts_with("ABORTED: "));
+}
+
+TEST(PictureSource, ARedirectIsJudgedByItsOwnAddress) {
+  std::atomic<int> asked{0};
+  test::HttpTestServer server([&asked](const test::HttpRequest& request) {
+    ++asked;
+    test::HttpReply reply;
+    if (request.target.starts_with("/to?")) {
+      reply.status = 302;
+      reply.headers.emplace_back("Location", request.target.substr(4));
+    }
+    return reply;
+  });
+  std::vector<int> last_bytes;
+  io::GuardedFetch guard;
+  guard.allows = [&last_bytes](std::span<const uint8_t> address) {
+    last_bytes.push_back(address.back());
+    return address.back() == 1;  // 127.0.0.1
+  };
+  const std::string base = server.url("");
+  const std::string elsewhere = "http://127.0.0.2" + base.substr(base.rfind(':')) + "/a";
+  const std::string told = fetched(base + "/to?" + elsewhere, guard);
+  EXPECT_TRUE(told.ends_with("leads to an address that is not public")) << told;
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(last_bytes, (std::vector<int>{1, 2}));
 }
 
 }  // namespace
