@@ -14,7 +14,9 @@ import { signals, watchSignals } from './cli/signals.js';
 import { didYouMean, otherCommand, spelling } from './cli/spellings.js';
 import { Engine, SluiceError } from './node.js';
 import { publicUrl } from './protocol/address.js';
+import { fetchPicture, isPublicAddress } from './serve/picture-urls.js';
 import { Server } from './serve/server.js';
+import type { FetchPicture } from './chat/engine.js';
 import type { MemoryPlan, ModelInfo, SpeedEstimate } from './protocol/types.js';
 
 const text = { type: 'string' } as const;
@@ -101,6 +103,8 @@ const commands: Record<
       'no-structured-output': flag,
       'chat-template': text,
       'chat-template-file': text,
+      'allow-image-urls': flag,
+      'allow-private-image-urls': flag,
       quiet: flag,
     },
     run: serve,
@@ -145,6 +149,7 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
       [--max-queue 64] [--max-body-size 4M] [--timeout 600] [--shutdown-timeout 10]
       [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
       [--chat-template TEXT | --chat-template-file FILE]
+      [--allow-image-urls [--allow-private-image-urls]]    fetch pictures that requests name by URLs
   tokenize MODEL -f FILE [--no-add-special] [--no-parse-special]    print token ids, as JSON
   info MODEL           print metadata, memory plan and speed estimate
 
@@ -178,12 +183,20 @@ function chatTemplate(values: Values): string | undefined {
   throw new UsageError(`--chat-template: "${shown}" is not a Jinja template, since it has no {`);
 }
 
+/** Gets pictures from public addresses, or from all. */
+function pictureFetcher(values: Values): FetchPicture {
+  const allows = values['allow-private-image-urls'] ? (): boolean => true : isPublicAddress;
+  return (url) => fetchPicture(url, { allows });
+}
+
 async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body-size') ?? 4 << 20;
   if (maxBody < 1024 || maxBody > 64 << 20) {
     const given = String(values['max-body-size']);
     throw new UsageError(`--max-body-size: "${given}" is not a size from 1K to 64M`);
   }
+  if (values['allow-private-image-urls'] && !values['allow-image-urls'])
+    throw new UsageError('--allow-private-image-urls needs --allow-image-urls');
   const draft = String(values['draft'] ?? 'off');
   const options = {
     port: number(values, 'port') ?? 8080,
@@ -193,6 +206,7 @@ async function serve(model: string, values: Values): Promise<void> {
     apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''),
     cors: String(values['cors-origin'] ?? ''),
     maxBody,
+    ...(values['allow-image-urls'] && { fetchPicture: pictureFetcher(values) }),
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
   const template = chatTemplate(values);

@@ -1,5 +1,5 @@
 // Pictures in requests to Node's server: the tokens of the reference through data URLs, what it says
-// about the model, and that it fetches nothing.
+// about the model, and that it fetches nothing, or what its options allow.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
@@ -7,6 +7,7 @@ import { inRoot } from '../../web/scripts/lib.mjs';
 
 process.env.SLUICE_SERVE = 'node';
 const { Server } = await import('./server.mjs');
+const { checkPictureUrls } = await import('./picture-urls.mjs');
 
 const folder = inRoot('..', 'shared', 'fixtures', 'vision');
 const skip = !existsSync(folder) && `no ${folder}`;
@@ -76,6 +77,14 @@ test('the server says that the model takes pictures, and fetches none', { skip }
   for (const url of [`${server.url}/x.png`, 'https://example.invalid/x.png', 'sluice-image:0']) {
     const { error } = await server.json('/v1/chat/completions', { messages: look(url) });
     assert.equal(error.code, 'NOT_SUPPORTED');
-    assert.match(error.message, /must be data: URLs/);
+    assert.match(error.message, /must be a data URL/);
   }
+});
+
+test('pictures from other servers need an option, private ones a second', { skip }, async () => {
+  const { content: expected } = await server.json('/detokenize', { tokens: entry.greedy });
+  const start = (...options) =>
+    Server.startWith(model, '--projector', `${folder}/qwen2.5vl.mmproj.gguf`, ...options);
+  const picture = readFileSync(`${folder}/media/wide.png`);
+  await checkPictureUrls(start, { messages: look, picture, expected });
 });

@@ -2,10 +2,10 @@
 // them, and what is refused. Skipped without the fixtures beside the checkout.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
+import { checkPictureUrls } from './picture-urls.mjs';
 import { Server } from './server.mjs';
 
 const folder = inRoot('..', 'shared', 'fixtures', 'vision');
@@ -189,51 +189,13 @@ test('what the server says about its model', { skip }, async () => {
   assert.deepEqual(data[0].architecture.input_modalities, ['text', 'image']);
 });
 
-test('pictures from other servers need an option, private ones a second', { skip }, async () => {
-  const paths = [];
-  const other = createServer((request, response) => {
-    paths.push(request.url);
-    if (request.url === '/redirect') {
-      response.writeHead(302, { location: '/wide.png' }).end();
-    } else if (request.url === '/wide.png') {
-      response.end(file('wide.png'));
-    } else {
-      response.writeHead(404).end();
-    }
-  });
-  await new Promise((resolve) => other.listen(0, '127.0.0.1', resolve));
-  const { port } = other.address();
-  const ask = async (of, address) => {
-    const { error, choices } = await of.json('/v1/chat/completions', {
-      messages: look(address),
-      ...greedy,
-    });
-    return error?.code ?? choices[0].message.content;
-  };
-  try {
-    const open = await Server.startWith(model, '--allow-image-urls');
-    try {
-      for (const host of ['127.0.0.1', 'localhost', '[::1]', '[::ffff:127.0.0.1]', '0x7f.1']) {
-        const code = await ask(open, `http://${host}:${port}/wide.png`);
-        assert.ok(['INVALID_ARGUMENT', 'NETWORK'].includes(code), `${host}: ${code}`);
-      }
-      assert.equal(await ask(open, 'file:///etc/passwd'), 'INVALID_ARGUMENT');
-      assert.deepEqual(paths, []);
-    } finally {
-      await open.stop();
-    }
-    const near = await Server.startWith(model, '--allow-image-urls', '--allow-private-image-urls');
-    try {
-      assert.equal(await ask(near, `http://127.0.0.1:${port}/wide.png`), expected);
-      assert.equal(await ask(near, `http://127.0.0.1:${port}/redirect`), expected);
-      assert.equal(await ask(near, `http://127.0.0.1:${port}/absent`), 'HTTP_STATUS');
-    } finally {
-      await near.stop();
-    }
-  } finally {
-    other.close();
-  }
-});
+test('pictures from other servers need an option, private ones a second', { skip }, () =>
+  checkPictureUrls((...options) => Server.startWith(model, ...options), {
+    messages: look,
+    picture: file('wide.png'),
+    expected,
+  }),
+);
 
 test('without projector, a picture is an error that names it', { skip }, async () => {
   const blind = await Server.startWith(model, '--projector', 'off');

@@ -82,6 +82,9 @@ export interface RenderedChat {
 }
 
 /** Renders prompts for one model. */
+/** Errors: INVALID_ARGUMENT, HTTP_STATUS, NETWORK. */
+export type FetchPicture = (url: string) => Promise<Uint8Array>;
+
 export interface Prompts {
   render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt>;
   /**
@@ -93,8 +96,11 @@ export interface Prompts {
     template: string | undefined,
     request: AnswerRequest,
   ): Promise<Answer>;
-  /** Serves all endpoints from now on, with `module`: chat-server.wasm. */
-  serve(module: () => Promise<WebAssembly.Module>): void;
+  /**
+   * Serves all endpoints from now on, with `module`: chat-server.wasm. `fetchPicture` gets the file at
+   * a URL in a request; without it, pictures must be data: URLs.
+   */
+  serve(module: () => Promise<WebAssembly.Module>, fetchPicture?: FetchPicture): void;
   /** The paths that open() knows after serve(), with their methods. */
   routes(): Promise<Map<string, RouteMethod>>;
   /**

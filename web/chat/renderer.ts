@@ -7,7 +7,14 @@ import type { ImageSource } from '../protocol/options.js';
 import type { ModelInfo, ProgressEvent } from '../protocol/types.js';
 import { Answer, type AnswerRequest } from './answer-wasm.js';
 import { ChatWasm, RenderFlags, type RequestTexts } from './chat-wasm.js';
-import type { ChatMessage, Job, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
+import type {
+  ChatMessage,
+  FetchPicture,
+  Job,
+  PromptOptions,
+  Prompts,
+  RenderedPrompt,
+} from './engine.js';
 import {
   Exchange,
   type DescribedError,
@@ -33,8 +40,8 @@ export class PromptRenderer implements Prompts {
   readonly #onProgress: ((event: ProgressEvent) => void) | undefined;
   readonly #controlTokens: () => Promise<string>;
   readonly #wasm: ChatWasm;
-  /** Requests come from elsewhere: no address in them is fetched. */
-  #serves = false;
+  /** Requests come from elsewhere: an address in them is fetched by this, if at all. */
+  #serves: { fetchPicture: FetchPicture | undefined } | null = null;
   /** Apart from templates, which can use up memory and stack. */
   #answers: ChatWasm;
 
@@ -87,8 +94,8 @@ export class PromptRenderer implements Prompts {
     );
   }
 
-  serve(module: () => Promise<WebAssembly.Module>): void {
-    this.#serves = true;
+  serve(module: () => Promise<WebAssembly.Module>, fetchPicture?: FetchPicture): void {
+    this.#serves = { fetchPicture };
     this.#answers = new ChatWasm(undefined, module);
   }
 
@@ -196,16 +203,30 @@ export class PromptRenderer implements Prompts {
       this.#warnOnce(
         "The model's chat template does not support tools: the model will not see them.",
       );
-    if (this.#serves && pictures.some((url) => !/^data:/i.test(url)))
-      throw new SluiceError(
-        'NOT_SUPPORTED',
-        'Pictures must be data: URLs: this server fetches none (sluice serve can).',
-      );
     return {
       ...rendered,
       literalSpans: sees || !(flags & RenderFlags.ParseSpecialInContent),
-      images: pictures.length ? imagesOf(pictures, images) : undefined,
+      images: pictures.length
+        ? await this.#withFiles(imagesOf(pictures, images), pictures)
+        : undefined,
     };
+  }
+
+  /** Pictures of a request, with those fetched that it names by an address. */
+  async #withFiles(images: ImageSource[], urls: readonly string[]): Promise<ImageSource[]> {
+    if (!this.#serves) return images;
+    const { fetchPicture } = this.#serves;
+    const out: ImageSource[] = [];
+    for (const [i, url] of urls.entries()) {
+      const here = /^data:/i.test(url);
+      if (!here && !fetchPicture)
+        throw new SluiceError(
+          'NOT_SUPPORTED',
+          'A picture must be a data URL: this server fetches none from elsewhere.',
+        );
+      out.push(here ? images[i]! : await fetchPicture!(url));
+    }
+    return out;
   }
 
   /** JSON of the model's control tokens. */

@@ -12,6 +12,7 @@ import { finished } from 'node:stream';
 import type { Engine } from '../api/engine.js';
 import { SluiceError } from '../protocol/errors.js';
 import { moduleLoader } from '../protocol/wasm-module.js';
+import type { FetchPicture } from '../chat/engine.js';
 import type { DescribedError } from '../chat/exchange.js';
 import { HttpError, httpError } from './errors.js';
 import { Metrics } from './metrics.js';
@@ -35,6 +36,8 @@ export interface ServeOptions {
   maxBody: number;
   /** Time limit from the arrival of a request to the end of its response. */
   requestMs: number;
+  /** Gets pictures that requests name by a URL; without it, only data: URLs are taken. */
+  fetchPicture?: FetchPicture;
   /** Called with one line of JSON per request. */
   log?: (line: string) => void;
 }
@@ -142,7 +145,16 @@ export class Server {
   /** Starts listening and returns the URL. Errors: IO, MODULE_LOAD. */
   async listen(): Promise<string> {
     const prompts = await this.#served.engine.prompts();
-    prompts.serve(endpointsModule);
+    const { fetchPicture } = this.#options;
+    prompts.serve(
+      endpointsModule,
+      fetchPicture &&
+        ((url) =>
+          fetchPicture(url).catch((error: SluiceError) => {
+            // The client's picture, not the server.
+            throw new HttpError(400, error.code, error.message);
+          })),
+    );
     this.#served.routes = await prompts.routes();
     const { host, port } = this.#options;
     await new Promise<void>((resolve, reject) => {
