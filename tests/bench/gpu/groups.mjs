@@ -10,11 +10,19 @@ export const formGroups = [
   'attentionQ4',
   'experts',
   'recurrent',
+  'pictures',
   'sampling',
   'layer',
 ];
 /** Also every type, and further sizes. */
-export const allGroups = [...formGroups, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
+export const allGroups = [
+  ...formGroups,
+  'everyType',
+  'moreProducts',
+  'rows',
+  'moreAttention',
+  'morePictures',
+];
 /** What int8 activations change. */
 export const codedGroups = ['products', 'experts', 'layer'];
 /** What has kernels with subgroups. */

@@ -6,6 +6,7 @@ import { floatOfBits, halfValue, randomWeights, weight } from './blocks.js';
 import { asTaken } from './codes.js';
 import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
+import { morePictures, pictures } from './picture-cases.js';
 import { recurrent } from './recurrent-cases.js';
 import { sampling } from './sampling-cases.js';
 
@@ -1053,6 +1054,8 @@ export const groups: Record<string, (h: Harness) => void> = {
   attentionQ4,
   experts,
   recurrent,
+  pictures,
+  morePictures,
   sampling,
   layer,
 };

@@ -11,7 +11,7 @@ const kRms = 0;
 const kLayer = 1;
 
 /** A gate or an activation, of x. */
-const kActivations: Record<Activation, string> = {
+export const kActivations: Record<Activation, string> = {
   [Activation.GeluTanh]: 'gelu_tanh(x)',
   [Activation.GeluErf]: 'gelu_erf(x)',
   [Activation.GeluQuick]: 'x * sigmoid(1.702 * x)',
