@@ -20,6 +20,11 @@ uint64_t bytes_of_rows(int64_t n_tokens, const vision::Encoder& encoder) {
 
 uint64_t hash_of(const gguf::Header& header) {
   Hash64 hash;
+  for (const gguf::KeyValue& kv : header.metadata) {
+    hash.add(kv.key);
+    hash.add(static_cast<uint64_t>(kv.value.element));
+    hash.add(kv.value.bytes);
+  }
   for (const gguf::Tensor& tensor : header.tensors) {
     hash.add(tensor.name);
     for (const uint64_t n : tensor.ne) hash.add(n);

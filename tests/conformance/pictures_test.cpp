@@ -358,5 +358,47 @@ TEST(Pictures, WrongPromptsAreErrors) {
   }
 }
 
+// Saved pictures must not be taken for those of another projector.
+TEST(Pictures, ProjectorsAreToldApart) {
+  const json all = manifest();
+  if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
+  std::ifstream in(in_vision(all[0]["mmproj"]), std::ios::binary);
+  std::string file{std::istreambuf_iterator<char>(in), {}};
+  const auto hash = [&file] {
+    gguf::Header header;
+    const auto parsed = gguf::parse_header(
+        {reinterpret_cast<const uint8_t*>(file.data()), file.size()}, file.size(), &header);
+    EXPECT_TRUE(parsed.ok() && parsed->done);
+    return multimodal::hash_of(header);
+  };
+  const uint64_t own = hash();
+  EXPECT_EQ(hash(), own);
+  for (const std::string text : {"random-", "clip.vision.image_mean", "v.blk.0.ln1.weight"}) {
+    const size_t at = file.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    char& last = file[at + text.size() - 1];
+    last ^= 1;
+    EXPECT_NE(hash(), own) << text;
+    last ^= 1;
+  }
+}
+
+TEST(Pictures, NeedAKvCacheThatKeepsEveryPosition) {
+  const json all = manifest();
+  if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
+  const json& entry = all[0]["cases"][0];
+  session::EngineOptions options = options_for(entry);
+  options.kv_policy.window = true;
+  options.kv_policy.capacity = 128;
+  Seeing seeing;
+  const Status opened = open(all[0], options, &seeing);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  const Status seen = see(seeing, entry["prompt"], images_of(entry), 1).status;
+  EXPECT_EQ(seen.code(), Code::kInvalidArgument);
+  EXPECT_NE(seen.message().find("keeps every position"), std::string::npos) << seen.message();
+  const auto text = seeing.model->engine().tokenizer().encode("what is it", {});
+  EXPECT_TRUE(answer(seeing, text, greedy_options(2)).status.ok());
+}
+
 }  // namespace
 }  // namespace sluice::test
