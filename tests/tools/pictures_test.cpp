@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../file_contents.h"
@@ -64,6 +65,34 @@ TEST_F(PicturesTool, RunFindsTheProjectorAndPlacesPictures) {
   EXPECT_EQ(run({"--raw", "-p", " tell me", "--image", wide_})["text"], first["text"]);
   const json two = run({"--raw", "-p", "a <__media__> b", "--image", wide_, "--image", wide_});
   EXPECT_GT(two["promptTokens"], 24);
+}
+
+TEST_F(PicturesTool, AConversationShowsPicturesWithTheNextMessage) {
+  const auto talk = [&](const std::string& input) {
+    Program program({model_, "--temp", "0", "--threads", "1", "-n", "4", "--ignore-eos"}, nullptr,
+                    "chat");
+    program.write_input(input);
+    program.wait();
+    return std::pair(program.out(), program.err());
+  };
+  const auto [out, err] = talk("/image " + wide_ + "\nlook, what is it\n/stats\nand now\n/stats\n");
+  EXPECT_NE(out.find("64 x 48 pixels, 12 tokens, for the next message"), std::string::npos) << out;
+  EXPECT_NE(out.find("2 messages"), std::string::npos) << out;
+  EXPECT_NE(out.find("4 messages"), std::string::npos) << out;
+  const auto [plain, none] = talk("look, what is it\n/stats\n");
+  const auto prompt_of = [](const std::string& text) {
+    return std::stoi(text.substr(text.find("last response: prompt ") + 22));
+  };
+  // The picture and the vectors around it.
+  EXPECT_GE(prompt_of(out), prompt_of(plain) + 12) << out << plain;
+  // The second turn does not read it again.
+  const std::string second = out.substr(out.rfind("last response: prompt "));
+  EXPECT_GT(std::stoi(second.substr(second.find("tokens, ") + 8)), prompt_of(out)) << second;
+
+  const auto [bad_out, bad] = talk("/image nowhere.png\n/image\n/image " + model_ + "\nlook\n");
+  for (const char* why : {"nowhere.png", "/image needs a file name", "is not a PNG"}) {
+    EXPECT_NE(bad.find(why), std::string::npos) << why << ": " << bad;
+  }
 }
 
 TEST_F(PicturesTool, ErrorsNameWhatIsMissing) {
