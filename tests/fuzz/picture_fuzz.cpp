@@ -1,8 +1,11 @@
-// Fuzzes pictures: four bytes choose a projector and the decode mode, the rest is the file.
-// Accepted pictures go through preprocessing, which must make what was planned. A file that begins
-// with "GGUF" is read as a projector, and its plans are compared with its announced maximum.
+// Fuzzes pictures: four bytes choose a projector, limits of its tokens and the decode mode, the
+// rest is the file. Accepted pictures go through preprocessing, which must make what was planned. A
+// file that begins with "GGUF" is read as a projector, and its plans are compared with its
+// announced maximum.
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "media/decode.h"
 #include "media/preprocess.h"
@@ -11,22 +14,30 @@ namespace {
 
 using sluice::media::Bytes;
 
-constexpr const char* kTypes[] = {"qwen2vl_merger", "pixtral", "gemma4v",   "lightonocr",
-                                  "paddleocr",      "gemma3",  "internvl",  "idefics3",
-                                  "lfm2",           "mlp",     "resampler", "minicpmv4_6"};
+// One for each row of kFamilies that prepares pictures in its own way.
+constexpr const char* kTypes[] = {
+    "qwen2vl_merger", "pixtral",  "gemma4v", "lightonocr", "paddleocr", "gemma3",
+    "internvl",       "idefics3", "lfm2",    "mlp",        "resampler", "minicpmv4_6",
+    "glm4v",          "gemma4uv", "kimivl",  "janus_pro",  "adapter",   "cogvlm"};
 
 sluice::media::Projector choose(const uint8_t* parameters) {
   sluice::media::Projector out;
-  out.family = sluice::media::find_family(kTypes[parameters[0] % std::size(kTypes)]);
+  const std::string_view type = kTypes[parameters[0] % std::size(kTypes)];
+  out.family = sluice::media::find_family(type);
   if (out.family == nullptr) std::abort();
   out.sizing = out.family->sizing;
+  out.background = out.family->background;
   out.patch_size = 8;
   out.merge = std::max<uint32_t>(out.family->merge, 1 + parameters[1] % 2);
   out.image_size = 64;
   out.longest_side = 100;
   out.max_tiles = 6;
-  if (kTypes[parameters[0] % std::size(kTypes)] == std::string_view("resampler"))
-    out.n_queries = 64;
+  out.minicpmv_version = parameters[1] % 8;
+  if (type == "resampler") out.n_queries = 64;
+  if (type == "mlp" && parameters[1] % 4 > 1) {
+    out.sizing = sluice::media::Sizing::kPinpoints;
+    out.pinpoints = {{64, 128}, {128, 64}, {128, 128}, {192, 64}};
+  }
   const uint64_t token = uint64_t{out.token_side()} * out.token_side();
   out.min_pixels = 4 * token;
   out.max_pixels = (4 + parameters[2]) * token;
@@ -37,9 +48,10 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-void try_plan(const sluice::media::Projector& projector, uint32_t width, uint32_t height) {
-  const auto plan = sluice::media::plan_image(projector, width, height);
-  const auto most = sluice::media::max_input_tokens(projector);
+void try_plan(const sluice::media::Projector& projector, uint32_t width, uint32_t height,
+              const sluice::media::TokenLimits& limits = {}) {
+  const auto plan = sluice::media::plan_image(projector, width, height, limits);
+  const auto most = sluice::media::max_input_tokens(projector, limits);
   require(plan.ok() ? most.ok() && !plan->inputs.empty() : !plan.status().message().empty());
   if (!plan.ok()) return;
   for (const auto& input : plan->inputs) {
@@ -80,9 +92,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   require(info.ok() && info->width == image->width && info->height == image->height);
   const sluice::media::Projector projector = choose(data);
-  const auto plan = sluice::media::plan_image(projector, image->width, image->height);
+  const sluice::media::TokenLimits limits{data[1] / 16u, data[1] / 64u * data[2]};
+  try_plan(projector, image->width, image->height, limits);
+  const auto plan = sluice::media::plan_image(projector, image->width, image->height, limits);
   if (!plan.ok()) return 0;
   const auto inputs = sluice::media::preprocess(projector, *plan, *image);
   require(inputs.ok() && inputs->size() == plan->inputs.size());
+  for (size_t i = 0; i < inputs->size(); ++i) {
+    const auto& planned = plan->inputs[i];
+    const sluice::media::Image& input = (*inputs)[i];
+    require(input.width == planned.width && input.height == planned.height);
+    std::vector<float> values(input.size());
+    sluice::media::normalize(projector, input, values);
+  }
   return 0;
 }
