@@ -59,6 +59,7 @@ Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
                                                  const char* kernels) {
   Result<media::Projector> read = media::read_projector(projector);
   if (!read.ok()) return read.status();
+  if (const auto most = media::max_input_tokens(*read, limits); !most.ok()) return most.status();
   std::unique_ptr<Pictures> out(new Pictures);
   out->header_ = &projector;
   out->projector_ = std::move(*read);

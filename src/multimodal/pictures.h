@@ -44,8 +44,8 @@ struct KnownPrompt {
 
 class Pictures {
  public:
-  // `projector` must outlive this object. Errors: media::read_projector's; Encoder::open's;
-  // kBadShape (the projector belongs to another model).
+  // `projector` must outlive this object. Errors: media::read_projector's, max_input_tokens' and
+  // Encoder::open's; kBadShape (the projector belongs to another model).
   [[nodiscard]] static Result<std::unique_ptr<Pictures>> open(const gguf::Header& projector,
                                                               const media::TextModel& model,
                                                               const media::TokenLimits& limits = {},

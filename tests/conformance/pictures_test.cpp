@@ -356,6 +356,17 @@ TEST(Pictures, WrongPromptsAreErrors) {
         native::PictureFile::open(header_of(other["mmproj"]), header_of(family["model"]).header);
     EXPECT_EQ(refused.status().code(), Code::kBadShape) << other["name"];
   }
+  // Limits that the projector cannot have are known before a picture is.
+  const auto limited = [&](const json& of, const media::TokenLimits& limits) {
+    const native::ModelHeader model = header_of(of["model"]);
+    return native::PictureFile::open(header_of(of["mmproj"]), model.header, limits).status().code();
+  };
+  EXPECT_EQ(limited(family, {5, 6}), Code::kOk);
+  EXPECT_EQ(limited(family, {6, 5}), Code::kInvalidArgument);
+  for (const json& other : all) {
+    if (other["name"] != "llava") continue;
+    EXPECT_EQ(limited(other, {5, 6}), Code::kNotSupported);
+  }
 }
 
 // Saved pictures must not be taken for those of another projector.

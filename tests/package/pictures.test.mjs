@@ -130,6 +130,26 @@ describe('pictures', { skip: missing }, () => {
     await engine.dispose();
   });
 
+  test('limits of tokens give the tokens of the reference, and lower the price', async () => {
+    const media = JSON.parse(readFileSync(join(vision, 'media.json')));
+    const decoded = (name) => media.find((one) => one.file === name).decoded ?? name;
+    const limited = families.flatMap((family) =>
+      family.cases.filter(({ limits }) => limits).map((entry) => ({ family, entry })),
+    );
+    assert.ok(limited.length > 1);
+    for (const { family, entry } of limited) {
+      const engine = await load(family, { imageTokens: entry.limits });
+      const images = entry.media.map((name) => readFileSync(file(decoded(name))));
+      const answer = engine.generate(entry.prompt, { ...greedy(entry), images });
+      assert.deepEqual(await tokensOf(answer), entry.greedy, family.name);
+      assert.ok((await engine.imageCost(1280, 960)).tokens <= entry.limits.max);
+      await engine.dispose();
+    }
+    const [{ family }] = limited;
+    for (const imageTokens of [{ min: 6, max: 5 }, { max: -1 }, { most: 5 }])
+      await assert.rejects(load(family, { imageTokens }), { code: 'INVALID_ARGUMENT' });
+  });
+
   test('the projector among the files of a list is found', async () => {
     const [family] = families;
     const [entry] = casesOf(family);
@@ -446,6 +466,7 @@ describe('pictures', { skip: missing }, () => {
     try {
       const [family] = families;
       const [entry] = casesOf(family);
+      const shown = ['element', 'bitmap', 'canvas', 'pixels', 'blob', 'file'];
       for (const isolation of [true, false])
         await inTab(browser, inRoot('dist'), { isolation }, async ({ page }) => {
           const { tokens, left } = await page.evaluate(
@@ -475,6 +496,15 @@ describe('pictures', { skip: missing }, () => {
               await image.decode();
               left.element = await cached(image);
               left.bitmap = await cached(await createImageBitmap(image));
+              const canvas = document.createElement('canvas');
+              [canvas.width, canvas.height] = [image.width, image.height];
+              const context = canvas.getContext('2d');
+              context.drawImage(image, 0, 0);
+              left.canvas = await cached(canvas);
+              left.pixels = await cached(context.getImageData(0, 0, image.width, image.height));
+              const blob = await (await fetch(image.src)).blob();
+              left.blob = await cached(URL.createObjectURL(blob));
+              left.file = await cached(new File([blob], 'rgb.png'));
               await engine.dispose();
               return { tokens, left };
             },
@@ -488,17 +518,8 @@ describe('pictures', { skip: missing }, () => {
             },
           );
           assert.deepEqual(tokens, entry.greedy);
-          assert.deepEqual(
-            Object.keys(left).sort(),
-            [...Object.keys(kFiles), 'element', 'bitmap'].sort(),
-          );
-          for (const name of [
-            'rgb-interlaced.png',
-            'rgb.bmp',
-            'lossless.webp',
-            'element',
-            'bitmap',
-          ])
+          assert.deepEqual(Object.keys(left).sort(), [...Object.keys(kFiles), ...shown].sort());
+          for (const name of ['rgb-interlaced.png', 'rgb.bmp', 'lossless.webp', ...shown])
             assert.equal(left[name], 1, name);
           assert.ok(left['rgb.jpg'] > 1);
         });

@@ -59,6 +59,8 @@ describe('pictures on the page', { skip: !existsSync(vision) && 'no ../shared/fi
         if (options.isMobile) await page.tap('.panes [data-pane=talk]');
         // The model has no chat template, so the page would continue texts.
         await page.evaluate(() => document.querySelector('input[name=mode][value=chat]').click());
+        // A phone offers its camera for this.
+        assert.equal(await page.getAttribute('#picture', 'accept'), 'image/*');
         await page.setInputFiles('#picture', [picture, picture]);
         await shows(page, '#pictures li', /^\d+ tokens, [\d.]+ [kM]B while it is read$/);
         await page.click('#pictures li:nth-child(2) button');

@@ -72,7 +72,9 @@ export async function loadSpec(
     gpuLayers,
     parallel = 1,
     approximate = {},
+    imageTokens = {},
   } = options;
+  onlyKnown('imageTokens', imageTokens, 'min max');
   onlyKnown('approximate', approximate, 'skipLayersRatio headClusters');
   const { skipLayersRatio, headClusters } = approximate;
   const threads = count('threads', options.threads);
@@ -126,8 +128,8 @@ export async function loadSpec(
         ? await sources!.beside(source, model)
         : await specOf(projector),
     imageTokens: {
-      minTokens: count('imageTokens.min', options.imageTokens?.min),
-      maxTokens: count('imageTokens.max', options.imageTokens?.max),
+      minTokens: count('imageTokens.min', imageTokens.min),
+      maxTokens: count('imageTokens.max', imageTokens.max),
     },
     lora: await adapterSpecs(options.lora, options, sources),
     device: /^(wasm|webgpu|auto)$/.test(device)

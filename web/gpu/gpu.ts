@@ -78,7 +78,7 @@ export interface GpuModule {
 }
 
 const kBeside = 64 << 20;
-/** More for a vision encoder, which the CPU computes: as much as the default without a GPU. */
+/** More for a vision encoder that is left to the CPU: as much as the default without a GPU. */
 const kEncoder = 512 << 20;
 
 /** Finds a GPU. Null if the CPU was selected. Errors: NOT_SUPPORTED if there is no GPU. */
