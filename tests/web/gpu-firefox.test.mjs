@@ -2,6 +2,7 @@
 // here on Mesa's lavapipe: no subgroups, another WGSL compiler, a tenth of a second per submit. A
 // few models show that everything works there; gpu.test.mjs has the rest.
 import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -45,6 +46,8 @@ const gapOf = ({ reference, n_vocab }) => {
   return first - second;
 };
 const rare = models('quant-iq');
+const vision = join(root, '..', 'shared', 'fixtures', 'vision');
+const noVision = existsSync(vision) ? false : `no ${vision}`;
 const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
 describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
@@ -53,7 +56,10 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     browser = await launchFirefoxGpu();
     pages = await servePages(join(root, 'dist'));
     files = await serve(
-      mountsOf([...plain, lfm2, mixture, quantized, ...rare, ...coded]),
+      [
+        ...mountsOf([...plain, lfm2, mixture, quantized, ...rare, ...coded]),
+        ...(noVision ? [] : [['/vision/', vision]]),
+      ],
       crossOrigin,
     );
     page = await browser.open(`${pages.url}/`);
@@ -119,6 +125,31 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
   test('streaming with int8 activations is bit-identical', long, async () => {
     const ways = (options) => measured(quantized, { options, kernels: kCodes });
     await checkQuarter(ways, await ways({}), 2);
+  });
+
+  test('the GPU encodes a picture', { ...limits, skip: longOnly || noVision }, async () => {
+    const manifest = JSON.parse(readFileSync(join(vision, 'manifest.json'), 'utf8'));
+    const { model, mmproj, cases } = manifest.find(({ name }) => name === 'qwen2.5vl');
+    const { prompt, media, greedy } = cases.find(({ name }) => name === 'one');
+    const told = await page.evaluate(
+      async ([source, projector, prompt, picture, count]) => {
+        const engine = await gpuOf(source, { projector });
+        const images = [Uint8Array.from(picture)];
+        const tokens = await tokensOf(engine, prompt, count, { images });
+        return { tokens, device: engine.stats().visionDevice, warnings: engine.warnings };
+      },
+      [
+        ...[model, mmproj].map((file) => `${files.url}/vision/${file}`),
+        prompt,
+        [...readFileSync(join(vision, media[0]))],
+        kFewTokens,
+      ],
+    );
+    assert.deepEqual(told, {
+      tokens: greedy.slice(0, kFewTokens),
+      device: 'webgpu',
+      warnings: [],
+    });
   });
 
   test('without shader-f16 the results are nearly the same', long, async () => {

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { all, extent } from '../extent.mjs';
+import { all, extent, longOnly } from '../extent.mjs';
 import { brokenEngine, recordingEngine } from './gpu-encoder.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
@@ -44,6 +44,22 @@ const kShort = [
   'gemma4u',
   'minicpmv-2.6',
 ];
+/**
+ * Dispatches from one attention of the encoder to the next; of the other families, 10. RoPE, a gate,
+ * layer scales and norms of heads or outputs are one more each.
+ */
+const kLayerDispatches = {
+  qwen2vl: 11,
+  'qwen2.5vl': 12,
+  qwen3vl: 11,
+  'gemma4v-std': 19,
+  pixtral: 12,
+  mistral3: 12,
+  internvl: 12,
+  glm4v: 12,
+  lightonocr: 12,
+  paddleocr: 11,
+};
 const kLogprobs = 8;
 /** Largest difference of a log-probability. */
 const kError = 0.01;
@@ -82,6 +98,8 @@ function checkRows(engine, family, entry) {
   if (onCpu) return assert.equal(inputs.length, 0);
   const pictures = entry.chunks.filter(isPicture);
   assert.equal(inputs.length, pictures.length);
+  for (const { layers } of inputs)
+    assert.equal(Math.min(...layers), kLayerDispatches[family.name] ?? 10, 'dispatches of a layer');
   const error = relativeError(rows, expectedRows(entry));
   assert.ok(error < kRowError, `${entry.name}: an error of ${error}`);
 }
@@ -195,6 +213,60 @@ for (const name of extent(['qwen2.5vl'], ['qwen2.5vl', 'qwen3vl', 'pixtral', 'lf
       await engine.dispose();
     }
   });
+
+/** An engine within a budget that has encoded a picture twice. */
+async function within(family, entry, more, gpuBudget) {
+  const { engine, warnings } = await load(family, [entry, more], { gpuBudget });
+  const text = engine.memory().gpu;
+  const [first, second] = [await encoded(engine, entry), await encoded(engine, entry)];
+  const most = Math.max(engine.memory().gpu, ...second.inputs.map((input) => input.most));
+  if (gpuBudget) assert.ok(most <= gpuBudget, `${most} bytes of ${gpuBudget}`);
+  assert.deepEqual(warnings, []);
+  return { engine, device: engine.stats().visionDevice, text, first, second, most };
+}
+const uploadedIn = ({ inputs }) => inputs.reduce((sum, { uploaded }) => sum + uploaded, 0);
+
+for (const name of ['qwen2.5vl', 'qwen3vl', 'pixtral', 'llava', 'glm4v'])
+  test(
+    `${name}: weights stream within a small gpuBudget, and the CPU encodes what does not fit`,
+    { skip: skip || longOnly },
+    async () => {
+      const family = families.find((one) => one.name === name);
+      const [entry, large] = [caseOf(family, 'one'), caseOf(family, 'photo')];
+      const resident = await within(family, entry, large);
+      await resident.engine.dispose();
+      const weights = uploadedIn(resident.first);
+      assert.ok(weights > 0 && uploadedIn(resident.second) === 0);
+      // With the text model's bytes alone the encoder does not fit, with some megabytes all of it.
+      let [low, high] = [resident.text, resident.most + (4 << 20)];
+      const none = await within(family, entry, large, low);
+      await none.engine.dispose();
+      assert.deepEqual([none.device, none.first.inputs.length], ['wasm', 0]);
+      let streams;
+      for (; !streams; assert.ok(high - low > 1024, 'no budget streams')) {
+        const gpuBudget = Math.floor((low + high) / 2);
+        const tried = await within(family, entry, large, gpuBudget);
+        if (tried.device === 'webgpu' && uploadedIn(tried.second)) streams = tried;
+        else await tried.engine.dispose();
+        if (tried.device === 'wasm') low = gpuBudget;
+        else high = gpuBudget;
+      }
+      const { engine, first, second } = streams;
+      try {
+        assert.ok(uploadedIn(first) >= weights);
+        for (const { rows } of [first, second]) assert.deepEqual(rows, resident.first.rows);
+        if (name === 'llava') return; // its pictures have one size
+        // The weights that are there outlast a picture that is too large.
+        assert.equal((await encoded(engine, large)).inputs.length, 0);
+        assert.equal(engine.stats().visionDevice, 'wasm');
+        const third = await encoded(engine, entry);
+        assert.deepEqual(third.rows, resident.first.rows);
+        assert.ok(uploadedIn(third) <= uploadedIn(second) && uploadedIn(third) < weights);
+      } finally {
+        await engine.dispose();
+      }
+    },
+  );
 
 test('weights of a type that only the projector has', { skip }, async () => {
   const family = families.find((one) => one.name === 'pixtral');
