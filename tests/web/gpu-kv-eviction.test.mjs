@@ -123,7 +123,7 @@ describe('KV cache eviction on the GPU', { skip: noSwiftShader }, () => {
   test('what the GPU cannot evict is an error that names it', async () => {
     await assert.rejects(load(named('llama-gqa'), 'webgpu', 'window', { kvType: 'q8_0' }), {
       code: 'NOT_SUPPORTED',
-      message: /eviction from a quantized KV cache/,
+      message: /unsupported: this type of KV cache/,
     });
   });
 });

@@ -52,10 +52,9 @@ const kDone = new Set([
 export function missing(program: Program): string | null {
   const { ops, mats, moes, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
-  if (caches.some(({ heads, type }) => heads > 0 && type > KvType.Q4))
-    return 'a KV cache of q2 or two types';
   const evicts = evictionIn(program);
-  if (evicts && quantized(program)) return 'eviction from a quantized KV cache';
+  const most = evicts ? KvType.F16 : KvType.Q4;
+  if (caches.some(({ heads, type }) => heads > 0 && type > most)) return 'this type of KV cache';
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
@@ -65,9 +64,8 @@ export function missing(program: Program): string | null {
       evicts &&
       (op.alibi || (op.window > evicts.window + evicts.sinks && op.window < evicts.ring))
     )
-      return 'eviction in this attention';
-    if (op.att.valuesInKeys && quantized(program))
-      return 'a quantized KV cache with values in keys';
+      return 'this KV cache eviction';
+    if (op.att.valuesInKeys && quantized(program)) return 'this type of KV cache';
     // The kernel does not write the activated gate back.
     if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates with an activation';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};

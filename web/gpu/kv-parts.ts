@@ -2,4 +2,4 @@
 
 export { KvEviction } from './eviction.js';
 export * as kernels from './kernels/quantized-kv.js';
-export { quantizedRows } from './quantized-cache.js';
+export { quantizedRows as rows } from './quantized-cache.js';

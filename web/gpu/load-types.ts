@@ -27,7 +27,7 @@ export async function loadKvParts(program: Program): Promise<KvParts> {
   const evicts = evictionIn(program);
   if (!quantized(program) && !evicts) return {};
   const url = new URL('./gpu-kv.js', import.meta.url);
-  const { kernels, quantizedRows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
+  const { kernels, rows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
   useQuantizedKv(kernels);
-  return evicts ? { KvEviction } : { rows: quantizedRows };
+  return evicts ? { KvEviction } : { rows };
 }

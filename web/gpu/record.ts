@@ -57,9 +57,13 @@ export function layOut(program: Program, batch: number): Layout {
   const media = take(deepstack ? batch * (1 + deepstack) * nEmbd : 0);
   const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
   const eviction = planEviction(program, batch, take);
-  const merged = evictionIn(program) ? batch : 0;
   const scratch = take(
-    Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv, merged))),
+    Math.max(
+      0,
+      ...attention.map(({ att }) =>
+        attentionScratch(att.heads, att.dv, evictionIn(program) && batch),
+      ),
+    ),
   );
   const most = (size: (numbers: number[], n: number) => number): number =>
     Math.max(
