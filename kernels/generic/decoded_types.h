@@ -298,6 +298,16 @@ struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16, 9> {
   }
 };
 
+struct Fp4Codes {
+  int8_t codes[16];
+};
+constexpr Fp4Codes offset_fp4() {
+  Fp4Codes all = {};
+  for (int i = 0; i < 16; ++i) all.codes[i] = static_cast<int8_t>(kMxfp4Values[i] + kCodeOffset);
+  return all;
+}
+inline constexpr Fp4Codes kOffsetFp4 = offset_fp4();
+
 struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16, 12> {
   static void decode(const uint8_t* words, Decoded out) {
     for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {
@@ -312,7 +322,7 @@ struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16, 12> {
 
  private:
   SLUICE_INLINE_METHOD static void put(int quad, int v, Bytes nibbles, Decoded out) {
-    out.put(quad, v, __builtin_bit_cast(LaneBytes, lookup16(kMxfp4Values, nibbles)));
+    out.put_offset(quad, v, __builtin_bit_cast(LaneBytes, lookup16(kOffsetFp4.codes, nibbles)));
   }
   // Half of an E4M3 number without sign.
   SLUICE_INLINE_METHOD static F32 scale(UnsignedLanes e) {
@@ -341,7 +351,6 @@ struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32, 1> {
 
 struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32, 2> {
   static void decode(const uint8_t* block, Decoded out) {
-    const LaneBytes one = __builtin_bit_cast(LaneBytes, every_lane(0x01010101u));
     for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {
       if (half % 2 == 0) out.put_scale(half / 2, v, block_scale(block, v, 1));
       UnsignedLanes w = load_word(block + kHalfStep, half, v);
@@ -349,7 +358,8 @@ struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32, 2> {
         // Two bits to the low end of each byte.
         const UnsignedLanes four = w & 255, two = four | four << 12;
         const UnsignedLanes codes = (two | two << 6) & 0x03030303u;
-        out.put(quad, v, __builtin_bit_cast(LaneBytes, codes) - one);
+        out.put_offset(
+            quad, v, __builtin_bit_cast(LaneBytes, codes) + static_cast<uint8_t>(kCodeOffset - 1));
       }
     });
   }

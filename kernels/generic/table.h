@@ -24,27 +24,15 @@ namespace {
 struct TypeOps {
   Type type;
   ActFormat acts;
-  size_t batch_bytes;  // of activations that a row group is multiplied with at a time
   size_t (*group_bytes)(int64_t cols);
   void (*pack_group)(const void* src, int32_t n_rows, int64_t cols, void* dst);
   void (*unpack_row)(const uint8_t* group, int row, int64_t cols, float* out);
   void (*multiply)(const MatmulArgs& a, const uint8_t* group, int64_t row);
 };
 
-// A panel of rows, and a batch of tokens. Each leaves room for the other in a second-level cache.
-constexpr size_t kPanelBytes = 192 << 10;
-template <class K>
-constexpr size_t kBatchBytes = kPanelBytes;
-#if !defined(SLUICE_COMMON_TYPES)
-// A row group is decoded once per batch, which costs as much as five to ten tokens.
-template <class K>
-constexpr size_t kBatchBytes<DecodedOps<K>> = 4 * kPanelBytes;
-#endif
-
 template <class K>
 constexpr TypeOps ops(Type type) {
-  return {type,          K::kActs,      kBatchBytes<K>, K::group_bytes,
-          K::pack_group, K::unpack_row, K::multiply};
+  return {type, K::kActs, K::group_bytes, K::pack_group, K::unpack_row, K::multiply};
 }
 
 constexpr TypeOps kTypes[] = {
@@ -127,6 +115,22 @@ void unpack_row(const Matrix& m, int64_t row, float* out) {
   ops.unpack_row(group, static_cast<int>(row % kRowGroup), m.cols, out);
 }
 
+// Bytes of a panel of rows, and of the activations of a batch of tokens. Decoding a row group once
+// per batch takes as long as multiplying five to ten tokens, so these batches are larger.
+constexpr size_t kPanelBytes = 192 << 10;
+size_t batch_bytes([[maybe_unused]] Type type) {
+#if !defined(SLUICE_COMMON_TYPES)
+  switch (type) {
+#define SLUICE_DECODED_TYPE(NAME, name, id, values, bytes) case Type::k##NAME:
+#include "kernels/types.def"
+    return 4 * kPanelBytes;
+    default:
+      break;
+  }
+#endif
+  return kPanelBytes;
+}
+
 // Packed rows [r0, r1) times many tokens, a panel of rows and a batch of tokens at a time, so that
 // both stay in L2. Row group by row group, each would read a whole prompt's activations from L3.
 void multiply_panels(const TypeOps& ops, const MatmulArgs& a) {
@@ -134,9 +138,8 @@ void multiply_panels(const TypeOps& ops, const MatmulArgs& a) {
   const bool q8 = ops.acts == ActFormat::kQ8;
   const size_t token_bytes = q8 ? q8_bytes(a.w.cols) : static_cast<size_t>(a.x.ld) * sizeof(float);
   const int64_t panel = kRowGroup * static_cast<int64_t>(kPanelBytes / group_bytes + 1);
-  const int64_t fit = 16 * static_cast<int64_t>(ops.batch_bytes / (16 * token_bytes) + 1);
-  const int64_t batches = (a.x.n_tokens + fit - 1) / fit;
-  const int64_t batch = (a.x.n_tokens + 16 * batches - 1) / (16 * batches) * 16;
+  const size_t fit = batch_bytes(ops.type) / (16 * token_bytes);
+  const int64_t batch = 16 * static_cast<int64_t>(fit + 1);
   const uint8_t* data = static_cast<const uint8_t*>(a.w.data);
   for (int64_t first = a.r0; first < a.r1; first += panel) {
     const int64_t end = min_i64(a.r1, first + panel);
