@@ -235,7 +235,7 @@ const kQueues = [
   [{ temperature: 0, repeatPenalty: 1.3, penaltyLastN: 4 }, true],
   [{ temperature: 0.9, topK: 40, presencePenalty: 0.6, repeatPenalty: 1.1, seed: 6 }, true],
   [{ temperature: 1, topK: 64, frequencyPenalty: 0.3, penaltyLastN: -1, seed: 7 }, true],
-].filter((_, i) => extent([0, 1, 3, 7].includes(i), true));
+].filter((_, i) => extent([0, 3, 7].includes(i), true));
 // Embeddings of positions; recurrent states; scaled embeddings and a soft cap; a head of its own.
 const queuing = [
   llama,

@@ -76,7 +76,7 @@ describe('in Chromium', () => {
 
   for (const [what, name, settings] of cases) {
     // Only what Node cannot test: the threads and the memory of a page.
-    const few = ['sessions join while others generate, on two threads', 'a draft model', 'budgets'];
+    const few = ['sessions join while others generate, on two threads', 'budgets'];
     test(what, { skip: !few.includes(what) && longOnly }, () =>
       inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
         page.evaluate(

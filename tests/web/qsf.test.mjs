@@ -265,7 +265,7 @@ describe('in Chromium', () => {
         inTab(browser, dist, { isolation }, async ({ page, server }) => {
           const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
           const engines = () => server.requested.splice(0).filter((url) => /engine\./.test(url));
-          for (const packing of extent(['zstd', 'experts'], packings)) {
+          for (const packing of extent(['zstd'], packings)) {
             const { logits: wanted } = await run({
               source: `${files.url}/families/${models[packing]}.gguf`,
               options: { cache: 'none' },
