@@ -1,6 +1,7 @@
 // What a picture costs, from its size alone; projector headers that are wrong; prompts.
 #include <random>
 
+#include "../extent.h"
 #include "../sanitized.h"
 #include "base/hash.h"
 #include "gguf/metadata_writer.h"
@@ -238,6 +239,7 @@ TEST(VisionPlan, PreprocessMakesWhatWasPlanned) {
   for (const Projector& projector : all_projectors()) {
     SCOPED_TRACE(projector.family->type);
     for (const auto& [width, height] : {std::pair(700, 90), std::pair(1, 2), std::pair(90, 600)}) {
+      if (kSanitized && !long_suite() && width == 700) continue;  // 600 upright has as many parts
       auto image =
           media::Image::create(static_cast<uint64_t>(width), static_cast<uint64_t>(height));
       ASSERT_TRUE(image.ok());
