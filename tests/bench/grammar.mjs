@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { cmakeBuild } from '../../web/scripts/wasm.mjs';
+import { cmakeBuild, finishBinary } from '../../web/scripts/wasm.mjs';
 import { capture, inRoot } from '../../web/scripts/lib.mjs';
 import { buildProgram } from '../wasm/gtest.mjs';
 import { Bench } from './browser.mjs';
@@ -362,6 +362,7 @@ if (!values['no-build']) {
     await buildProgram('grammar_bench', ['simd128'], {
       below: 'bench/',
       variables: ['-DSLUICE_BENCH=ON'],
+      finish: finishBinary,
     });
 }
 if (wants('tab') && !values['ours-only']) installPeer('@mlc-ai/web-xgrammar');

@@ -8,19 +8,26 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { concurrently, inRoot, jobs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
-import { cmakeBuild, finishBinary } from '../../web/scripts/wasm.mjs';
+import { cmakeBuild, mergeBinary } from '../../web/scripts/wasm.mjs';
 
 const folder = inRoot('build', 'wasm', 'tests');
 const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relaxed`);
 
-/** Builds these variants of the program; the finished binaries go beside the linked ones. */
-export async function buildProgram(name, chosen, { below = '', variables = [] } = {}) {
+/**
+ * Builds these variants of the program; the finished binaries go beside the linked ones. `finish`:
+ * mergeBinary() or finishBinary().
+ */
+export async function buildProgram(
+  name,
+  chosen,
+  { below = '', variables = [], finish = mergeBinary } = {},
+) {
   const targets = [...new Set(chosen.map((variant) => linked(name, variant)))];
   cmakeBuild('wasm', { targets, variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
   await concurrently(
     chosen.map((variant) => () => {
       const program = `${folder}/${below}${linked(name, variant)}`;
-      return finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
+      return finish(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
     }),
     jobs,
   );

@@ -1,7 +1,15 @@
 // Builds the wasm binaries: links them with CMake and Emscripten, merges the relaxed SIMD
 // instructions into them, optimizes them for size, and checks that what they import is there.
 // Emscripten's own JavaScript is not used: web/worker/runtime.ts takes its place.
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { basename } from 'node:path';
 import { namedByOrder } from './wasm-order.mjs';
 import { bin, concurrently, inRoot, jobs, root, run, runAside, runQuiet, write } from './lib.mjs';
@@ -50,42 +58,75 @@ function marked(bytes) {
 // become an instruction's offset.
 const optimizeModule = ['-Oz', '--low-memory-unused'];
 
+const featuresOf = (relaxed) => [
+  '--enable-simd',
+  '--enable-threads',
+  '--enable-bulk-memory',
+  '--enable-mutable-globals',
+  '--enable-sign-ext',
+  '--enable-nontrapping-float-to-int',
+  ...(relaxed ? ['--enable-relaxed-simd'] : []),
+];
+
+const relaxedSource = (relaxed) =>
+  inRoot('kernels', 'isa', relaxed ? 'relaxed.wat' : 'relaxed_strict.wat');
+
+/** Whether `final` is newer than what it is made of. */
+function isCurrent(final, linked, relaxed) {
+  const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
+  return time(final) > Math.max(time(linked), time(relaxedSource(relaxed)));
+}
+
+/** Path of the program with the functions that it imports: `linked` if there are none. */
+async function merge(linked, relaxed, scratch) {
+  if (!relaxedImports(linked).length) return linked;
+  const part = `${scratch}.part`;
+  const merged = `${scratch}.merged`;
+  const features = featuresOf(relaxed);
+  await runAside(bin('wasm-as'), [...features, relaxedSource(relaxed), '-o', part]);
+  await runAside(bin('wasm-merge'), [
+    ...features,
+    '-g',
+    linked,
+    'main',
+    part,
+    'relaxed',
+    '-o',
+    merged,
+  ]);
+  rmSync(part);
+  return merged;
+}
+
+/**
+ * Merges the relaxed functions that a linked program imports into it, where its calls become
+ * instructions, and optimizes nothing else: for tests.
+ */
+export async function mergeBinary(linked, relaxed, final) {
+  if (isCurrent(final, linked, relaxed)) return;
+  const merged = await merge(linked, relaxed, final.replace(/\.wasm$/, ''));
+  if (merged === linked) return copyFileSync(linked, final);
+  await runAside(bin('wasm-opt'), [
+    ...featuresOf(relaxed),
+    '--inlining',
+    merged,
+    '-o',
+    `${final}.new`,
+  ]);
+  renameSync(`${final}.new`, final);
+  rmSync(merged);
+}
+
 /**
  * Merges the relaxed functions that a linked program imports into it, and optimizes the result. A
  * plain binary that imports them gets plain SIMD versions, which have the same results wherever the
  * kernels use them. `change`: of the result's bytes.
  */
 export async function finishBinary(linked, relaxed, final, passes = optimize, change = null) {
-  const names = relaxedImports(linked);
-  const source = inRoot('kernels', 'isa', relaxed ? 'relaxed.wat' : 'relaxed_strict.wat');
-  const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
-  if (time(final) > Math.max(time(linked), time(source))) return;
+  if (isCurrent(final, linked, relaxed)) return;
   const scratch = final.replace(/\.wasm$/, '');
-  let merged = linked;
-  const features = [
-    '--enable-simd',
-    '--enable-threads',
-    '--enable-bulk-memory',
-    '--enable-mutable-globals',
-    '--enable-sign-ext',
-    '--enable-nontrapping-float-to-int',
-    ...(relaxed ? ['--enable-relaxed-simd'] : []),
-  ];
-  if (names.length) {
-    const part = `${scratch}.part`;
-    merged = `${scratch}.merged`;
-    await runAside(bin('wasm-as'), [...features, source, '-o', part]);
-    await runAside(bin('wasm-merge'), [
-      ...features,
-      '-g',
-      linked,
-      'main',
-      part,
-      'relaxed',
-      '-o',
-      merged,
-    ]);
-  }
+  const merged = await merge(linked, relaxed, scratch);
+  const features = featuresOf(relaxed);
   const small = `${scratch}.small`;
   await runAside(bin('wasm-opt'), [
     ...features,
@@ -109,7 +150,7 @@ export async function finishBinary(linked, relaxed, final, passes = optimize, ch
   ]);
   if (change) write(`${final}.new`, change(readFileSync(`${final}.new`)));
   renameSync(`${final}.new`, final);
-  for (const file of [`${scratch}.part`, `${scratch}.merged`, small]) rmSync(file, { force: true });
+  for (const file of [`${scratch}.merged`, small]) rmSync(file, { force: true });
 }
 
 /** Path of the finished binary of an engine or module. */
