@@ -20,7 +20,7 @@ interface AttentionShape {
   runs?: number[];
 }
 
-/** Keys and values are side by side, as encoders have them. */
+/** Each row of `kv` has all keys, then all values, as encoders have them. */
 function attend(h: Harness, s: AttentionShape): void {
   const { queries, keys, heads, n, runs } = s;
   const q = h.place(queries, heads * n);
