@@ -150,6 +150,17 @@ auto columns_function(const DecodedType& k) {
                                           : columns_function<kHalvesOnly, T>(k.small);
 }
 
+SLUICE_NOINLINE void put_results(const MatmulArgs& a, int64_t row, int64_t t, int n_tokens,
+                                 const float* sums) {
+  const int64_t n_rows = min_i64(kRowGroup, a.w.rows - row);
+  for (int64_t end = t + n_tokens; t < end; ++t, sums += kRowGroup) {
+    for (int v = 0; kLanes * v < n_rows; ++v) {
+      const int n = static_cast<int>(min_i64(kLanes, n_rows - kLanes * v));
+      put_result(a, row + kLanes * v, t, n, load(sums + kLanes * v));
+    }
+  }
+}
+
 // A row group times n_tokens tokens from token t0. Columns are decoded once for all of them. Their
 // sums are on the stack, which is small in WebAssembly.
 #if defined(__wasm__)
@@ -180,18 +191,15 @@ SLUICE_NOINLINE void multiply_decoded(const DecodedType& k, const MatmulArgs& a,
     for_token_tiles<kTokenTile, kMinTile>(
         n_tokens, 0, [&](auto tile, int64_t t) SLUICE_INLINE_LAMBDA {
           constexpr int T = decltype(tile)::value;
+          // Its lines of y arrive while it is multiplied: 7 % of a prompt's time otherwise.
+          const float* y = a.y + (t0 + t) * a.ldy + row;
+          for (int i = 0; left == 0 && i < T; ++i) prefetch(y + i * a.ldy);
           columns_function<T>(k)({codes, scales}, columns / kActValues,
                                  {x + static_cast<size_t>(t) * stride, stride},
                                  sums + kRowGroup * t);
+          if (left == 0) put_results(a, row, t0 + t, T, sums + kRowGroup * t);
         });
     x += sizeof(ActBlock) * static_cast<size_t>(columns / kActValues);
-  }
-  const int64_t n_rows = min_i64(kRowGroup, a.w.rows - row);
-  for (int t = 0; t < n_tokens; ++t) {
-    for (int v = 0; kLanes * v < n_rows; ++v) {
-      const int n = static_cast<int>(min_i64(kLanes, n_rows - kLanes * v));
-      put_result(a, row + kLanes * v, t0 + t, n, load(sums + kRowGroup * t + kLanes * v));
-    }
   }
 }
 
