@@ -33,8 +33,11 @@ SLUICE_INLINE S start_half(int32_t word) {
 constexpr bool kNarrowSums = false;
 template <class S, int kShift, int kFirst, int kQuads>
 SLUICE_INLINE S start_decoded(const ActMeta& m) {
-  if constexpr (kShift < 0) return splat_i32(0);
-  return shl < kShift < 0 ? 0 : kShift > (splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
+  if constexpr (kShift < 0) {
+    return splat_i32(0);
+  } else {
+    return shl<kShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
+  }
 }
 
 using Factor = F32;
