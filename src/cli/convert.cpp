@@ -106,6 +106,8 @@ Status look_at_sensitivity(const ConvertOptions& options, const std::string& tex
   from.memory_budget = wanted->memory_budget;
   from.threads = options.threads;
   from.importance = wanted->importance;
+  from.qsf_types = wanted->qsf_types;
+  if (wanted->hessians != nullptr) from.held = wanted->hessians->bytes();
   Progress progress("measuring tensors", Unit::kPercent, options.quiet);
   from.on_progress = [&progress](double share) { progress.update_share(share); };
   Result<measure::MeasuredSensitivity> read = measure::measure_sensitivity(from);
@@ -263,6 +265,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   }
   convert::Options wanted;
   SLUICE_RETURN_IF_ERROR(read_options(options, &wanted));
+  wanted.qsf_types = qsf;
   convert::Imatrix importance;
   if (!options.imatrix.empty()) {
     Result<convert::Imatrix> read = read_importance(options.imatrix, wanted.memory_budget);

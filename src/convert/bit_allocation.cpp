@@ -48,7 +48,7 @@ Status errors_of(const Tensor& tensor, const Options& options, ChunkMaker* maker
                  std::map<T, Errors>* errors) {
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
-  const std::vector<T> types = types_for(tensor, options.importance != nullptr);
+  const std::vector<T> types = types_for(tensor, options.filter());
   if (types.empty()) return {};
   const Result<Bounds> bounds = maker->bounds_of(tensor);
   if (!bounds.ok()) return bounds.status();
@@ -105,8 +105,7 @@ Result<T> smallest(const Tensor& tensor, const Options& options, ChunkMaker* mak
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
   std::optional<Bounds> bounds;
-  for (const T type :
-       types_for(tensor, options.importance != nullptr)) {  // sorted by size, smallest first
+  for (const T type : types_for(tensor, options.filter())) {  // sorted by size, smallest first
     if (bytes_as(tensor, type) >= bytes_as(tensor, kept)) break;
     if (maker == nullptr) return type;
     if (!bounds.has_value()) {
@@ -264,7 +263,7 @@ Result<Choice> near_enough(const Tensor& tensor, const Choice& choice, const Opt
   Result<bool> enough = is_near(tensor, choice.type, options, maker);
   if (!enough.ok()) return enough.status();
   if (*enough) return choice;
-  for (const T type : types_for(tensor, options.importance != nullptr)) {
+  for (const T type : types_for(tensor, options.filter())) {
     if (bytes_as(tensor, type) <= bytes_as(tensor, choice.type)) continue;
     enough = is_near(tensor, type, options, maker);
     if (!enough.ok()) return enough.status();

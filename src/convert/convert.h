@@ -64,9 +64,11 @@ struct Options {
   std::string cluster_embedding;
   // QSF only: experts of a mixture side by side, each with a checksum (QSF version 2).
   bool expert_records = false;
+  bool qsf_types = false;  // types of QSF may be chosen for target_bytes and min_cosine
   // Called now and then with bytes of the output.
   std::function<void(uint64_t done, uint64_t total)> on_progress;
 
+  [[nodiscard]] TypeFilter filter() const { return {importance != nullptr, qsf_types}; }
   [[nodiscard]] double cosine() const { return min_cosine.value_or(kMinCosine); }
 };
 

@@ -17,22 +17,25 @@ constexpr T kCandidates[] = {T::kIQ1_S,  T::kIQ1_M, T::kIQ2_XXS, T::kIQ2_XS, T::
                              T::kIQ3_S,  T::kQ1_0,  T::kQ2_0,    T::kNVFP4,  T::kQ2_K,  T::kQ3_K,
                              T::kIQ4_XS, T::kQ4_K,  T::kQ5_K,    T::kQ6_K,   T::kQ4_0,  T::kIQ4_NL,
                              T::kQ5_0,   T::kQ5_1,  T::kQ8_0};
+constexpr T kQsfCandidates[] = {T::kQSFT, T::kQSF2, T::kQSF3, T::kQSF4};
 constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-std::vector<T> types_for(const Tensor& tensor, bool has_imatrix) {
+std::vector<T> types_for(const Tensor& tensor, const TypeFilter& filter) {
   std::vector<T> types;
   if (!is_quantizable(tensor) || !Source::readable(tensor.type)) return types;
   const auto bytes = [&tensor](T type) {
     const gguf::TypeInfo& info = *gguf::type_info(type);
     return tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes;
   };
-  for (const T type : kCandidates) {
+  const auto consider = [&](T type) {
     const bool fits = tensor.ne[0] % gguf::type_info(type)->block_size == 0;
-    const bool known = has_imatrix || !needs_imatrix(tensor.name, type, nullptr);
+    const bool known = filter.has_imatrix || !needs_imatrix(tensor.name, type, nullptr);
     if (fits && known && bytes(type) < tensor.bytes) types.push_back(type);
-  }
+  };
+  std::ranges::for_each(kCandidates, consider);
+  if (filter.qsf) std::ranges::for_each(kQsfCandidates, consider);
   std::stable_sort(types.begin(), types.end(), [&](T a, T b) { return bytes(a) < bytes(b); });
   return types;
 }

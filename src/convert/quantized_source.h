@@ -10,8 +10,9 @@
 namespace sluice::convert {
 
 // The types smaller than its own that may be chosen for a tensor, smallest first; empty if it must
-// keep its type. Some need an importance matrix.
-[[nodiscard]] std::vector<gguf::TensorType> types_for(const gguf::Tensor& tensor, bool has_imatrix);
+// keep its type.
+[[nodiscard]] std::vector<gguf::TensorType> types_for(const gguf::Tensor& tensor,
+                                                      const TypeFilter& filter);
 
 // A virtual file of the model, one tensor after another. Thread-safe. Each reader holds
 // kSubstituteRoom bytes.

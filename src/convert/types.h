@@ -35,6 +35,12 @@ struct Choice {
 // Types if none is requested: small float tensors become f32, all others are kept.
 [[nodiscard]] std::vector<Choice> keep_types(const gguf::Header& header);
 
+// Which types may be chosen.
+struct TypeFilter {
+  bool has_imatrix = false;  // types that need an importance matrix
+  bool qsf = false;          // types that exist only in QSF files
+};
+
 // Whether a matrix may have this type only if the importance of its columns is known.
 [[nodiscard]] bool needs_imatrix(std::string_view name, gguf::TensorType type,
                                  const Recipe* recipe);

@@ -86,7 +86,8 @@ class Sweep {
       return error(Code::kUnsupportedArchitecture,
                    "cannot measure sensitivities of an encoder-decoder model");
     }
-    plan_ = plan_probes(model_.header, options_.importance != nullptr, program_);
+    plan_ =
+        plan_probes(model_.header, {options_.importance != nullptr, options_.qsf_types}, program_);
     cuts_ = std::make_unique<TextChunks>(program_);
     answers_.logits = program_.head >= 0;
     width_ = static_cast<size_t>(program_.width[static_cast<size_t>(model::Buf::kX)]);
@@ -107,7 +108,7 @@ class Sweep {
     keeps_ = (cuts_->layer.size() + 1) * stream <= budget / 4;
     held_ = (keeps_ ? cuts_->layer.size() + 1 : 2) * stream +
             (max_positions_ + rows_) * 4 * answer_width() + 64 * convert::kSubstituteRoom +
-            (options_.importance != nullptr ? options_.importance->bytes() : 0);
+            (options_.importance != nullptr ? options_.importance->bytes() : 0) + options_.held;
     return {};
   }
   [[nodiscard]] uint64_t answer_width() const {

@@ -22,7 +22,9 @@ struct SensitivityOptions {
   const std::string* text = nullptr;
   uint64_t memory_budget = 0;
   int threads = 0;
+  uint64_t held = 0;  // bytes of the budget that the caller holds
   const convert::Imatrix* importance = nullptr;
+  bool qsf_types = false;                         // types of QSF are tried too
   std::function<void(double share)> on_progress;  // share of the work done, 0 to 1
 };
 

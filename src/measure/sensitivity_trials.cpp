@@ -42,12 +42,13 @@ T coarse(const std::vector<T>& types) {
   return nearest(types, {T::kQ4_0, T::kQ3_K});
 }
 
-std::vector<Probe> probes_of(const gguf::Header& header, bool has_imatrix, How how) {
+std::vector<Probe> probes_of(const gguf::Header& header, const convert::TypeFilter& filter,
+                             How how) {
   std::vector<Probe> out;
   std::map<std::string, Probe, std::less<>> kinds;
   std::map<int32_t, Probe> layers;
   for (const gguf::Tensor& t : header.tensors) {
-    const std::vector<T> types = convert::types_for(t, has_imatrix);
+    const std::vector<T> types = convert::types_for(t, filter);
     if (types.empty()) continue;
     const std::string name(t.name);
     const int32_t layer = convert::layer_of(t.name);
@@ -88,11 +89,12 @@ double work_from(const model::Program& program, int32_t layer) {
   return work_between(program, std::max(0, layer), static_cast<int32_t>(program.hp.n_layer));
 }
 
-TrialPlan plan_probes(const gguf::Header& header, bool has_imatrix, const model::Program& program) {
+TrialPlan plan_probes(const gguf::Header& header, const convert::TypeFilter& filter,
+                      const model::Program& program) {
   TrialPlan plan;
   for (const Level& level : kLevels) {
     constexpr const char* kNames[] = {"types", "tensor", "tensor", "kind and layer"};
-    plan.probes = probes_of(header, has_imatrix, level.how);
+    plan.probes = probes_of(header, filter, level.how);
     plan.how = kNames[static_cast<size_t>(level.how)];
     plan.tokens = level.tokens;
     double work = 0;

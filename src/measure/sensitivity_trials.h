@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convert/sensitivity.h"
+#include "convert/types.h"
 #include "model/program.h"
 
 namespace sluice::measure {
@@ -24,8 +25,7 @@ struct TrialPlan {
 // Multiplications per token from that layer on, without the output head.
 [[nodiscard]] double work_from(const model::Program& program, int32_t layer);
 
-// `has_imatrix`: types that need an importance matrix are tried too.
-[[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, bool has_imatrix,
+[[nodiscard]] TrialPlan plan_probes(const gguf::Header& header, const convert::TypeFilter& filter,
                                     const model::Program& program);
 
 }  // namespace sluice::measure

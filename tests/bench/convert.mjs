@@ -3,7 +3,8 @@
 // held-out text it compares with the source model: normalized error of the logits, perplexity, and
 // KL divergence of the next token's distribution in nats per token.
 //   --sizes           --target-size at the sizes of these mixes, with and without calibration on the
-//                     other half of the text
+//                     other half of the text, and with --gptq if that is given
+//   --min-cosine      --min-cosine of --sizes
 //   --importance      every type again, with an importance matrix of that half
 //   --gptq            every type again, with --calibrate on that half and --gptq
 //   --pure            every matrix in the type itself, without a mix
@@ -14,7 +15,7 @@
 //                     turns with ours
 //   --llama-logits    compares llama.cpp's logits of our files with our own
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
-//                            [--sizes a,b,…] [--importance] [--gptq] [--pure] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
+//                            [--sizes a,b,…] [--min-cosine C] [--importance] [--gptq] [--pure] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
 // The programs are called as PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT.
 // quantize.py and logits.py of tests/bench/baselines do this with llama.cpp's library.
@@ -38,6 +39,7 @@ const { values } = parseArgs({
         'q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,iq4_nl,iq4_xs,q4_0,mxfp4,q3_k_m,q2_k,tq2_0,tq1_0',
     },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
+    'min-cosine': { type: 'string' },
     importance: { type: 'boolean' },
     gptq: { type: 'boolean' },
     pure: { type: 'boolean' },
@@ -218,12 +220,13 @@ if (values['llama-logits']) {
 if (sizes.length > 0) console.log('\n--target-size\n');
 const rows = [];
 for (const type of sizes) {
-  const mixture = made.get(type),
-    size = ['--target-size', String(mixture.bytes)];
-  const plain = await converted(size),
-    read = await converted([...size, '--calibrate', calibration]);
-  const pair = (r) => [r.bytes, figure(r.divergence), figure(r.nmse)];
-  rows.push([type, ...pair(mixture), ...pair(plain), ...pair(read)]);
+  const calibrated = ['--calibrate', calibration];
+  const mixture = made.get(type) ?? (await converted([...typed(type), ...calibrated]));
+  const size = ['--target-size', String(mixture.bytes)];
+  if (values['min-cosine']) size.push('--min-cosine', values['min-cosine']);
+  const results = [mixture, await converted(size), await converted([...size, ...calibrated])];
+  if (values.gptq) results.push(await converted([...size, ...calibrated, '--gptq']));
+  rows.push([type, ...results.flatMap((r) => [r.bytes, figure(r.divergence), figure(r.nmse)])]);
 }
 if (sizes.length > 0)
   print(
@@ -238,6 +241,7 @@ if (sizes.length > 0)
       'calibrated: bytes',
       'KL',
       'NMSE',
+      ...(values.gptq ? ['--gptq: bytes', 'KL', 'NMSE'] : []),
     ],
     rows,
   );

@@ -4,8 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "convert/bit_allocation.h"
 #include "convert/chunks.h"
@@ -151,10 +156,21 @@ TEST_F(Weights, BitsGoWhereTheyMatter) {
   }
 }
 
+// QSF files may hold QSF's own types.
+TEST_F(Weights, TypesOfQsfAreForQsfFiles) {
+  const std::vector<TensorType> without = types_for(header_.tensors[0], {true, false});
+  const std::vector<TensorType> with = types_for(header_.tensors[0], {true, true});
+  EXPECT_EQ(with.size(), without.size() + 4);
+  for (const TensorType type : {TensorType::kQSFT, TensorType::kQSF2, TensorType::kQSF4}) {
+    EXPECT_EQ(std::ranges::count(without, type), 0);
+    EXPECT_EQ(std::ranges::count(with, type), 1);
+  }
+}
+
 TEST_F(Weights, QuantizedSourcesEqualAConversion) {
   std::vector<float> importance(256, 1);
   for (size_t i = 0; i < 256; i += 3) importance[i] = 20;
-  for (const TensorType type : types_for(header_.tensors[0], true)) {
+  for (const TensorType type : types_for(header_.tensors[0], {true, true})) {
     QuantizedSource made(*source_);
     std::vector<uint8_t> wanted;
     for (size_t i = 0; i < 2; ++i) {
