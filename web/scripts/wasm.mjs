@@ -22,7 +22,10 @@ export function cmakeBuild(preset, { targets = [], variables = [], quiet = false
 
 // Optimizes for size, without passes that move a computation to the place where its result is used:
 // the order in the kernels is chosen for register allocation. A second -Oz saves another 2 kB.
+// Nothing but the stack, which ends at 0, lies below 1024, so a constant may become an instruction's
+// offset.
 const optimize = [
+  '--low-memory-unused',
   '-Oz',
   ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure'].map(
     (kind) => `--skip-pass=simplify-locals${kind}`,
@@ -54,8 +57,7 @@ function marked(bytes) {
   return Buffer.concat([bytes, Buffer.from([0, name.length + 1, name.length]), name]);
 }
 
-// Modules have no kernels. Nothing but the stack, which ends at 0, lies below 1024, so a constant may
-// become an instruction's offset.
+// Modules have no kernels.
 const optimizeModule = ['-Oz', '--low-memory-unused'];
 
 const featuresOf = (relaxed) => [
