@@ -57,8 +57,16 @@ Step Generation::Impl::go_on() {
   most = std::min(
       most, session.sequence().tokens_until_eviction() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
+  if (!keeps_pictures(most)) most = 0;
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;
+}
+
+// Whether tokens that are computed behind the upcoming ones, and may be wrong, can be rewound
+// without losing a picture, whose rows are not there any more.
+bool Generation::Impl::keeps_pictures(int64_t most) const {
+  const int32_t n = length + static_cast<int32_t>(upcoming.size());
+  return session.sequence().keeps_pictures(n, static_cast<int32_t>(std::max<int64_t>(most, 0)));
 }
 
 Step Generation::Impl::draft_step(int32_t max_ops) {
@@ -76,7 +84,7 @@ int32_t Generation::Impl::steps_to_queue() const {
   if (most < 2 || upcoming.size() != 1 || drafter || matcher || options.logprobs >= 0 ||
       !options.script.empty() || !params.logit_bias.empty() ||
       (drawn && (params.top_k < 1 || params.top_k > session::kMaxQueuedTopK)) ||
-      static_cast<int32_t>(session.chosen().size()) < queued) {
+      static_cast<int32_t>(session.chosen().size()) < queued || !keeps_pictures(most)) {
     return 0;
   }
   if (options.max_tokens < 0) return most;

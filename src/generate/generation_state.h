@@ -52,6 +52,7 @@ struct Generation::Impl {
   Step go_on();
   Step draft_step(int32_t max_ops);
   Step begin_pass();
+  [[nodiscard]] bool keeps_pictures(int64_t most) const;
   [[nodiscard]] int32_t steps_to_queue() const;
   Status begin_queue(int32_t steps);
 

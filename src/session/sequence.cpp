@@ -35,10 +35,18 @@ int32_t Sequence::held_from(size_t index) const {
   return std::max(restored_, ring ? reached_ - layer.capacity : 0);
 }
 
-bool Sequence::resumes(int32_t n) const {
+bool Sequence::resumes(int32_t n, int32_t reached) const {
   const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
   if (recent == 0 || n == group) return true;
-  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
+  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached - recent);
+}
+
+bool Sequence::keeps_pictures(int32_t n, int32_t ahead) const {
+  if (media_.empty()) return true;
+  const MediaSpan& last = media_.back();
+  // Positions of later groups go back to one at or behind n.
+  return last.first + last.n_tokens <= n - n % kernels::kKvGroup ||
+         resumes(n, std::max(reached_, n + ahead));
 }
 
 int32_t Sequence::rope_position(int32_t index) const {
@@ -69,11 +77,11 @@ int32_t Sequence::resumable(int32_t target) const {
   if (recurrent_ && target < position_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position <= target && resumes(c.position)) last = c.position;
+      if (c.position <= target && resumes(c.position, reached_)) last = c.position;
     }
-    if (undo_ >= 0 && undo_ <= target && resumes(undo_)) last = std::max(last, undo_);
+    if (undo_ >= 0 && undo_ <= target && resumes(undo_, reached_)) last = std::max(last, undo_);
     target = last;
-  } else if (!resumes(target)) {
+  } else if (!resumes(target, reached_)) {
     target -= target % kernels::kKvGroup;
   }
   for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {

@@ -59,6 +59,9 @@ class Sequence {
   // The position that RoPE gives the token at this index, or that the picture there begins at.
   [[nodiscard]] int32_t rope_position(int32_t index) const;
   [[nodiscard]] std::span<const MediaSpan> media() const { return media_; }
+  // Whether every picture stays when up to `ahead` tokens are computed behind position n, and then
+  // some of them rewound: a KV cache in groups may have to go back to the begin of a group.
+  [[nodiscard]] bool keeps_pictures(int32_t n, int32_t ahead) const;
   // How many of the tokens are encoder input.
   [[nodiscard]] int32_t source() const { return source_; }
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
@@ -133,8 +136,8 @@ class Sequence {
   [[nodiscard]] int32_t held_from(size_t layer) const;
   // The largest position <= n for which caches and states can continue.
   [[nodiscard]] int32_t resumable(int32_t n) const;
-  // Whether grouped KV cache types can continue from position n: kv_cache.h.
-  [[nodiscard]] bool resumes(int32_t n) const;
+  // Whether grouped KV cache types can continue from position n once `reached` is: kv_cache.h.
+  [[nodiscard]] bool resumes(int32_t n, int32_t reached) const;
   [[nodiscard]] int32_t free_copy();
   void forget_media();  // what begins at position() or behind it
   [[nodiscard]] Status finish_restore(const StateForm& form, int64_t n_vocab);

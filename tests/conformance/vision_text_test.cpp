@@ -7,10 +7,13 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "../sanitized.h"
 #include "../vision_manifest.h"
 #include "fixtures_util.h"
+#include "generate/generation.h"
+#include "made_pictures.h"
 
 namespace sluice::test {
 namespace {
@@ -280,6 +283,69 @@ TEST(VisionText, WrongInputsAreErrors) {
     EXPECT_EQ(opened.session->begin({&media, 1}).code(), Code::kMediaMissing);
     EXPECT_EQ(opened.session->position(), 0);
   }
+}
+
+// Drafts that are never right.
+class WrongDrafts final : public generate::DraftSource {
+ public:
+  [[nodiscard]] size_t propose(std::span<const session::Token> text,
+                               std::span<session::Token> out) override {
+    for (session::Token& token : out) token = (text.back() + 1) % 100;
+    return out.size();
+  }
+};
+
+struct Continued {
+  generate::Finish finish;
+  std::string failure;
+  std::vector<int32_t> tokens;
+};
+
+Continued continued(Opened& opened, const std::vector<int32_t>& prompt,
+                    const std::vector<generate::Media>& media, generate::DraftSource* drafts) {
+  generate::Options options;
+  options.sampling.temperature = 0;
+  options.ignore_eos = true;
+  options.max_tokens = 12;
+  options.media = media;
+  options.drafts.source = drafts;
+  auto made = generate::Generation::begin(*opened.session, prompt, options);
+  if (!made.ok()) return {generate::Finish::kFailed, made.status().message(), {}};
+  generate::Generation& generation = **made;
+  const Status status =
+      opened.model->drive([&generation](int32_t max_ops) { return generation.step(max_ops); });
+  Continued out{generation.finish(), status.message(), {}};
+  for (const auto& piece : generation.take_pieces()) out.tokens.push_back(piece.token);
+  return out;
+}
+
+// Behind a long rewind, a KV cache in groups of positions can only go back to the begin of a group.
+// Wrong drafts would drop a picture there, whose rows are not there any more.
+TEST(VisionText, WrongDraftsBehindAPictureAfterALongRewind) {
+  session::EngineOptions options;
+  options.n_ctx = 1000;
+  options.n_threads = 1;
+  options.draft_max = 4;
+  options.min_batch = MadePictures::kMaxTokens;
+  options.kv = *kv::parse_kv_types("q4_0");
+  Opened opened = open_model(sample_model(), options), fresh = open_model(sample_model(), options);
+  ASSERT_NE(opened.session, nullptr);
+  MadePictures pictures(opened.model->engine().program().hp);
+  std::mt19937_64 random(1);
+  std::vector<int32_t> prompt(70, 7);
+  pictures.append(random, &prompt);
+  prompt.insert(prompt.end(), {10, 11, 12});
+  ASSERT_TRUE(pictures.see(*opened.model, *opened.session, prompt).ok());
+  const std::vector<int32_t> longer(700, 8);
+  ASSERT_TRUE(run(opened, opened.session->begin(longer)).ok());
+  const std::vector<generate::Media> media = pictures.of(prompt);
+  ASSERT_EQ(media.size(), 1u);
+  const Continued expected = continued(fresh, prompt, media, nullptr);
+  WrongDrafts drafts;
+  const Continued found = continued(opened, prompt, media, &drafts);
+  EXPECT_EQ(found.finish, generate::Finish::kLength) << found.failure;
+  EXPECT_EQ(found.tokens, expected.tokens);
+  EXPECT_EQ(found.tokens.size(), 12u);
 }
 
 }  // namespace
