@@ -44,7 +44,7 @@ bool Sequence::resumes(int32_t n, int32_t reached) const {
 bool Sequence::keeps_pictures(int32_t n, int32_t ahead) const {
   if (media_.empty()) return true;
   const MediaSpan& last = media_.back();
-  // Positions of later groups go back to one at or behind n.
+  // Positions of later groups rewind to one at or behind n.
   return last.first + last.n_tokens <= n - n % kernels::kKvGroup ||
          resumes(n, std::max(reached_, n + ahead));
 }

@@ -60,7 +60,7 @@ class Sequence {
   [[nodiscard]] int32_t rope_position(int32_t index) const;
   [[nodiscard]] std::span<const MediaSpan> media() const { return media_; }
   // Whether every picture stays when up to `ahead` tokens are computed behind position n, and then
-  // some of them rewound: a KV cache in groups may have to go back to the begin of a group.
+  // some of them rewound: a KV cache in groups may have to rewind to the begin of a group.
   [[nodiscard]] bool keeps_pictures(int32_t n, int32_t ahead) const;
   // How many of the tokens are encoder input.
   [[nodiscard]] int32_t source() const { return source_; }

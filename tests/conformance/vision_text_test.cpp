@@ -319,7 +319,7 @@ Continued continued(Opened& opened, const std::vector<int32_t>& prompt,
   return out;
 }
 
-// Behind a long rewind, a KV cache in groups of positions can only go back to the begin of a group.
+// Behind a long rewind, a KV cache in groups of positions can only rewind to the begin of a group.
 // Wrong drafts would drop a picture there, whose rows are not there any more.
 TEST(VisionText, WrongDraftsBehindAPictureAfterALongRewind) {
   session::EngineOptions options;
