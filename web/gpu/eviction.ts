@@ -210,15 +210,27 @@ export class KvEviction {
     return bytes;
   }
 
-  /** Gives the engine what it keeps of a pass: sinks, and the queries that were downloaded. */
+  /** Gives the engine what it keeps of a pass: sinks, or the queries that were downloaded. */
   settle(words: Uint32Array, bytes: Uint8Array, first: number, n: number): void {
     const own = new Uint8Array(this.#memory.buffer);
-    const { slots, sinks } = this.#eviction;
-    if (!slots)
-      for (const { index, shape } of this.#layers)
-        for (let h = 0; h < shape.heads; h++)
-          keepSinks(own, headAt(words, index, shape, h), shape, first, Math.min(first + n, sinks));
-    if (!slots) return;
+    if (this.#eviction.slots) this.#settleObserved(own, words, bytes, first, n);
+    else this.#settleSinks(own, words, first, n);
+  }
+
+  #settleSinks(own: Uint8Array, words: Uint32Array, first: number, n: number): void {
+    const end = Math.min(first + n, this.#eviction.sinks);
+    for (const { index, shape } of this.#layers)
+      for (let h = 0; h < shape.heads; h++)
+        keepSinks(own, headAt(words, index, shape, h), shape, first, end);
+  }
+
+  #settleObserved(
+    own: Uint8Array,
+    words: Uint32Array,
+    bytes: Uint8Array,
+    first: number,
+    n: number,
+  ): void {
     const { index: begin, count } = this.#observers(first, n);
     const { width, columns } = this.#plan;
     for (const op of this.#program.ops) {
@@ -226,7 +238,7 @@ export class KvEviction {
       const shape = this.#program.caches[cache]!;
       if (op.kind !== OpKind.Attention || !owned || !evictionOf(shape)) continue;
       const size = 4 * (heads / kvHeads) * dk;
-      const sums = 4 * (slots + shape.capacity);
+      const sums = 4 * (this.#eviction.slots + shape.capacity);
       for (let i = 0; i < count; i++)
         for (let h = 0; h < kvHeads; h++) {
           const from = 4 * (i * width + columns[cache]!) + h * size;
