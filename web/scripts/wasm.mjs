@@ -22,10 +22,7 @@ export function cmakeBuild(preset, { targets = [], variables = [], quiet = false
 
 // Optimizes for size, without passes that move a computation to the place where its result is used:
 // the order in the kernels is chosen for register allocation. A second -Oz saves another 2 kB.
-// Nothing but the stack, which ends at 0, lies below 1024, so a constant may become an instruction's
-// offset.
 const optimize = [
-  '--low-memory-unused',
   '-Oz',
   ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure'].map(
     (kind) => `--skip-pass=simplify-locals${kind}`,
@@ -58,7 +55,7 @@ function marked(bytes) {
 }
 
 // Modules have no kernels.
-const optimizeModule = ['-Oz', '--low-memory-unused'];
+const optimizeModule = ['-Oz'];
 
 const featuresOf = (relaxed) => [
   '--enable-simd',
@@ -134,6 +131,9 @@ export async function finishBinary(linked, relaxed, final, passes = optimize, ch
     ...features,
     ...passes,
     '-Oz',
+    // Nothing but the end of a module's stack lies below 1024, so a constant may become an
+    // instruction's offset.
+    '--low-memory-unused',
     '--reorder-functions', // by use, as namedByOrder() expects
     '--strip-debug',
     '--strip-producers',
