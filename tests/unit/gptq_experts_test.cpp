@@ -20,6 +20,7 @@
 #include "kernels/kernels.h"
 #include "measure/hessian_collector.h"
 #include "model/program.h"
+#include "tensor_header.h"
 
 namespace sluice::convert {
 namespace {
@@ -28,19 +29,7 @@ constexpr size_t kExpertCols = 256, kExpertRows = 16, kExperts = 3;
 constexpr gguf::TensorType kExpertType = gguf::TensorType::kQ4_0;
 
 gguf::Header experts_header(const std::vector<std::string>& names) {
-  gguf::Header header;
-  for (const std::string& name : names) {
-    gguf::Tensor t;
-    t.name = name;
-    t.n_dims = 3;
-    t.ne = {kExpertCols, kExpertRows, kExperts, 1};
-    t.type = gguf::TensorType::kF32;
-    EXPECT_TRUE(gguf::set_tensor_bytes(&t).ok());
-    t.offset = header.tensors.empty() ? 0 : header.tensors.back().offset + t.bytes;
-    header.tensors.push_back(t);
-  }
-  EXPECT_TRUE(gguf::index_tensors(&header).ok());
-  return header;
+  return test::header_of(names, 3, {kExpertCols, kExpertRows, kExperts, 1});
 }
 
 // Inputs of each expert; the experts' differ in their directions.

@@ -15,6 +15,7 @@
 #include "convert/bit_allocation.h"
 #include "convert/chunks.h"
 #include "convert/quantized_source.h"
+#include "tensor_header.h"
 
 namespace sluice::convert {
 namespace {
@@ -23,19 +24,7 @@ using gguf::TensorType;
 using Known = Sensitivity::Known;
 
 gguf::Header header_of(const std::vector<std::string>& names) {
-  gguf::Header header;
-  for (const std::string& name : names) {
-    gguf::Tensor t;
-    t.name = name;
-    t.n_dims = 2;
-    t.ne = {256, 16, 1, 1};
-    t.type = TensorType::kF32;
-    EXPECT_TRUE(gguf::set_tensor_bytes(&t).ok());
-    t.offset = header.tensors.empty() ? 0 : header.tensors.back().offset + t.bytes;
-    header.tensors.push_back(t);
-  }
-  EXPECT_TRUE(gguf::index_tensors(&header).ok());
-  return header;
+  return test::header_of(names, 2, {256, 16, 1, 1});
 }
 
 TEST(Sensitivity, OfOneTensorIsALineThroughItsTrials) {

@@ -2,13 +2,10 @@
 // policy: the choice behind each of the CPU's tokens while blocks are evicted, queued steps, sequences
 // in turns, states that move between the devices, and a lost GPU.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { Engine } from '../../dist/node.js';
 import { extent, longOnly } from '../extent.mjs';
+import { choice, generate, load as loadModel, named, repeated } from './gpu-kv.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
-import { root } from './helpers.mjs';
 
 if (!noSwiftShader) useSwiftShader();
 
@@ -19,50 +16,13 @@ const kMinGap = 1e-3;
 const kLong = 281;
 const kTokens = extent(10, 36);
 
-const all = ['arch', 'families'].flatMap((kind) => {
-  const folder = join(root, 'tests', 'data', kind);
-  const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-  return manifest.map((model) => ({ ...model, folder }));
-});
-const named = (name) => all.find((model) => model.name === name);
 /** Plain; norms of heads; layers with windows of their own; biases; convolutions between. */
 const cases = ['llama-gqa', 'qwen3', 'gemma3-scaled', 'starcoder2', 'lfm2'].flatMap((name, i) =>
   ['heavy-hitter', 'window'].map((kvPolicy, k) => [name, kvPolicy, i + k > 0 && longOnly]),
 );
 
-const load = ({ folder, file }, device, kvPolicy, more = {}) =>
-  Engine.load(join(folder, file), {
-    device,
-    kvPolicy,
-    kvCapacity: kCapacity,
-    contextLength: 1000,
-    threads: 1,
-    cache: 'none',
-    ...(device === 'wasm' && { kernels: 'wasm128' }),
-    ...more,
-  });
-
-/** The choice after `tokens`, with its gap to the second. */
-async function choice(teller, tokens) {
-  const options = { maxTokens: 1, temperature: 0, ignoreEos: true, logprobs: 2 };
-  for await (const { topLogprobs } of teller.generate(tokens, options)) {
-    if (!topLogprobs) continue;
-    const [best, second] = topLogprobs;
-    return { token: best.token, gap: best.logprob - second.logprob };
-  }
-  throw new Error('no token');
-}
-
-async function generate(teller, prompt, maxTokens, options = {}) {
-  const tokens = [];
-  const greedy = { maxTokens, temperature: 0, ignoreEos: true };
-  for await (const { token } of teller.generate(prompt, { ...greedy, ...options }))
-    if (token >= 0) tokens.push(token);
-  return tokens;
-}
-
-/** `n` tokens: those of a prompt, again and again. */
-const repeated = (prompt, n) => Array.from({ length: n }, (_, i) => prompt[i % prompt.length]);
+const load = (model, device, kvPolicy, more = {}) =>
+  loadModel(model, device, { kvPolicy, kvCapacity: kCapacity, contextLength: 1000, ...more });
 
 describe('KV cache eviction on the GPU', { skip: noSwiftShader }, () => {
   const engines = [];

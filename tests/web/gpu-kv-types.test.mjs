@@ -3,13 +3,11 @@
 // tokens, and a sequence that comes back after another one, whose rows are uploaded again. q4_0 quantizes
 // groups of 64 positions, so prompts there have two and more.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { Engine } from '../../dist/node.js';
 import { extent, longOnly } from '../extent.mjs';
+import { choice, generate, load as loadModel, named, repeated } from './gpu-kv.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
-import { nmse, root } from './helpers.mjs';
+import { nmse } from './helpers.mjs';
 
 if (!noSwiftShader) useSwiftShader();
 
@@ -22,12 +20,6 @@ const kTokens = extent(4, 12);
 /** Positions behind which a prompt of q4_0 ends, in a batch that begins and one that goes on there. */
 const kGroups = 2.5 * 64;
 
-const all = ['arch', 'families'].flatMap((kind) => {
-  const folder = join(root, 'tests', 'data', kind);
-  const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-  return manifest.map((model) => ({ ...model, folder }));
-});
-const named = (name) => all.find((model) => model.name === name);
 /** Plain; a window; norms of heads, without and with windows; biases. */
 const cases = [
   ['llama-gqa', 'q8_0', false],
@@ -43,37 +35,7 @@ const cases = [
   ['starcoder2', 'q4_0', longOnly],
 ];
 
-const load = ({ folder, file }, device, kvType) =>
-  Engine.load(join(folder, file), {
-    device,
-    kvType,
-    contextLength: 256,
-    threads: 1,
-    cache: 'none',
-    ...(device === 'wasm' && { kernels: 'wasm128' }),
-  });
-
-/** The choice after `tokens`, with its gap to the second. */
-async function choice(engine, tokens) {
-  const options = { maxTokens: 1, temperature: 0, ignoreEos: true, logprobs: 2 };
-  for await (const { topLogprobs } of engine.generate(tokens, options)) {
-    if (!topLogprobs) continue;
-    const [best, second] = topLogprobs;
-    return { token: best.token, gap: best.logprob - second.logprob };
-  }
-  throw new Error('no token');
-}
-
-async function generate(session, prompt) {
-  const tokens = [];
-  const options = { maxTokens: kTokens, temperature: 0, ignoreEos: true };
-  for await (const { token } of session.generate(prompt, options))
-    if (token >= 0) tokens.push(token);
-  return tokens;
-}
-
-/** `n` tokens: those of a prompt, again and again. */
-const repeated = (prompt, n) => Array.from({ length: n }, (_, i) => prompt[i % prompt.length]);
+const load = (model, device, kvType) => loadModel(model, device, { kvType, contextLength: 256 });
 
 /** Dispatches of a decode step; log-probabilities take one at a time. None ends a group of q4_0. */
 async function dispatchesOf(engine) {
@@ -97,7 +59,7 @@ const kTurns = [
 async function inTurns(engine, turns) {
   const sessions = [engine.session(), engine.session()];
   const out = [];
-  for (const [i, prompt] of turns) out.push([i, await generate(sessions[i], prompt)]);
+  for (const [i, prompt] of turns) out.push([i, await generate(sessions[i], prompt, kTokens)]);
   return out.sort(([a], [b]) => a - b);
 }
 
@@ -117,7 +79,7 @@ describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
       const error = nmse(ours, wanted);
       t.diagnostic(`NMSE ${error.toExponential(1)}`);
       assert.ok(error < kNmse, `NMSE ${error}`);
-      const tokens = await generate(cpu, prompt);
+      const tokens = await generate(cpu, prompt, kTokens);
       for (let i = 0; i < kTokens; i++) {
         const before = [...prompt, ...tokens.slice(0, i)];
         const { token, gap } = await choice(cpu, before);

@@ -63,10 +63,10 @@ export async function generateOn(engine, prompt, maxTokens) {
 }
 
 /**
- * The engine's choice after each of `sequences`: its token, and its gap to the second. One decode step
- * each, if a sequence is the one before it and one more token.
+ * The choice of an engine or session after each of `sequences`: its token, and its gap to the
+ * second. One decode step each, if a sequence is the one before it and one more token.
  */
-async function choicesOn(engine, sequences) {
+export async function choicesOn(engine, sequences) {
   const choices = [];
   const options = { maxTokens: 1, temperature: 0, ignoreEos: true, logprobs: 2 };
   for (const tokens of sequences)
