@@ -32,7 +32,7 @@ class FileSource final : public ByteSource {
     }
     const auto got = static_cast<uint64_t>(n);
     if (got < out.size()) return past_end(offset + got);  // the file has been truncated
-    if (no_page_cache_) file_.drop_cached(offset, out.size());
+    if (no_page_cache_) drop(offset, out.size());
     return {};
   }
 
@@ -42,6 +42,16 @@ class FileSource final : public ByteSource {
   [[nodiscard]] Status past_end(uint64_t offset) const {
     return error(Code::kTruncated, "%s ends before byte %llu", path_.c_str(),
                  static_cast<unsigned long long>(offset));
+  }
+
+  /**
+   * Linux keeps a folio (a run of pages that it has read ahead) unless the range contains all of it.
+   * Small reads end within one, so what lies well behind a read is dropped once more.
+   */
+  void drop(uint64_t offset, uint64_t length) {
+    constexpr uint64_t kReadAhead = 8 << 20;
+    file_.drop_cached(offset, length);
+    if (offset >= 2 * kReadAhead) file_.drop_cached(offset - 2 * kReadAhead, kReadAhead);
   }
 
   platform::File file_;
