@@ -210,10 +210,10 @@ Status load(const char* path, const sluice_load_options* options, sluice_engine*
     loaded->on_warning = [callback = given.on_warning,
                           user = given.warning_user](const char* text) { callback(user, text); };
   }
+  loaded->take_pictures(std::move(pictures));
   const char* swap_to = given.swap_directory;
   SLUICE_RETURN_IF_ERROR(loaded->open_swap(swap_to != nullptr ? swap_to : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());
-  loaded->take_pictures(std::move(pictures));
   *engine = new sluice_engine{std::move(loaded)};
   return {};
 }

@@ -93,7 +93,8 @@ struct EngineBinding {
   std::optional<embed::Embedder> embedder;      // must be destroyed before the session
   generate::Counts draft_counts;                // of all earlier generations
   std::array<uint8_t, kStageBytes> stage;
-  std::optional<session::WeightHash> weight_hash;
+  std::vector<session::WeightHash> weight_hashes;  // of the model and the projector
+  const gguf::Header* projector = nullptr;
   std::vector<uint8_t> states;
   Status error;
   uint64_t passes = 0, tokens = 0, steps = 0, blocked = 0, pass_tokens = 0;
@@ -139,7 +140,9 @@ bool append(EngineBinding& b, const val& tokens);
 bool append_whole(EngineBinding& b, const val& tokens, int row);
 
 // --- its state. Before a state is saved for another engine or restored from one, identify() takes
-// all of weight_samples(), an array of session::WeightSample, one by one from the stage.
+// all of weight_samples(), an array of session::WeightSample, one by one from the stage: those of
+// the model, then those of its projector, whose files have the numbers from kProjectorFiles on.
+inline constexpr uint32_t kProjectorFiles = 2 << 20;  // keep equal to web/io/io.ts
 val weight_samples(EngineBinding& b, bool all);
 void identify(EngineBinding& b, unsigned length);
 bool read_state(EngineBinding& b, double offset, unsigned length);

@@ -11,9 +11,9 @@ Status too_long(size_t most) {
 
 // The fingerprint must not change in the middle of a state.
 void begin_state(EngineBinding& b) {
-  if (!b.weight_hash || !b.weight_hash->complete()) return;
-  b.engine->identify_weights(*b.weight_hash);
-  b.weight_hash.reset();  // frees its list of samples
+  if (b.weight_hashes.empty() || !b.weight_hashes.back().complete()) return;
+  for (const session::WeightHash& hash : b.weight_hashes) b.engine->identify_weights(hash);
+  b.weight_hashes = {};  // frees their lists of samples
 }
 
 }  // namespace
@@ -61,13 +61,20 @@ bool append_whole(EngineBinding& b, const val& tokens, int row) {
 }
 
 val weight_samples(EngineBinding& b, bool all) {
-  const auto samples = b.weight_hash.emplace(b.engine->program(), all).samples();
-  return copy_out(
-      std::span(reinterpret_cast<const uint8_t*>(samples.data()), samples.size_bytes()));
+  b.weight_hashes.clear();
+  b.weight_hashes.emplace_back(b.engine->program(), all);
+  if (b.projector != nullptr) b.weight_hashes.emplace_back(*b.projector, all, kProjectorFiles);
+  std::vector<session::WeightSample> samples;
+  for (const session::WeightHash& hash : b.weight_hashes) {
+    samples.insert(samples.end(), hash.samples().begin(), hash.samples().end());
+  }
+  return copy_out(std::span(reinterpret_cast<const uint8_t*>(samples.data()),
+                            samples.size() * sizeof(session::WeightSample)));
 }
 
 void identify(EngineBinding& b, unsigned length) {
-  b.weight_hash->add({b.stage.data(), length});
+  session::WeightHash& model = b.weight_hashes.front();
+  (model.complete() ? b.weight_hashes.back() : model).add({b.stage.data(), length});
 }
 
 bool read_state(EngineBinding& b, double offset, unsigned length) {

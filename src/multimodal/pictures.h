@@ -29,7 +29,8 @@ using tokenizer::Token;
 
 // A picture's part of a prompt as a session takes it, without rows.
 [[nodiscard]] session::MediaInput input_of(const media::Chunk& chunk, uint64_t hash);
-// What tells projectors apart: their metadata, and their tensors' names, shapes and places.
+// What tells projectors apart: their metadata, and their tensors' names, shapes and places. Their
+// weights are part of saved states (session::Fingerprint).
 [[nodiscard]] uint64_t hash_of(const gguf::Header& projector);
 // What tells inputs of a projector apart: MediaInput::hash.
 [[nodiscard]] uint64_t hash_of(const media::Image& pixels, uint64_t projector);

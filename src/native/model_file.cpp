@@ -400,19 +400,41 @@ void Model::wake() {
   platform::futex_wake_all(queue.completed);
 }
 
-Status Model::identify() {
-  if (identified_) return {};
+namespace {
+
+using Sources = std::span<const std::unique_ptr<io::ByteSource>>;
+
+bool all_here(Sources sources, bool remote) {
   const auto here = [](const auto& source) { return source->bytes_missing() == 0; };
-  const bool all = !unpacks_ && (local_ || std::all_of(sources_.begin(), sources_.end(), here));
+  return !remote || std::all_of(sources.begin(), sources.end(), here);
+}
+
+Status take_samples(Sources sources, session::WeightHash& hash) {
   std::vector<uint8_t> bytes(session::kMaxSampleBytes);
-  session::WeightHash hash(engine_->program(), all);
   for (const session::WeightSample& s : hash.samples()) {
     const std::span<uint8_t> out = std::span(bytes).first(s.bytes);
-    SLUICE_RETURN_IF_ERROR(sources_[s.file]->read(s.offset, out));
+    SLUICE_RETURN_IF_ERROR(sources[s.file]->read(s.offset, out));
     hash.add(out);
   }
-  engine_->identify_weights(hash);
-  identified_ = true;
+  return {};
+}
+
+}  // namespace
+
+Status Model::identify() {
+  if (!identified_) {
+    session::WeightHash hash(engine_->program(), !unpacks_ && all_here(sources_, !local_));
+    SLUICE_RETURN_IF_ERROR(take_samples(sources_, hash));
+    engine_->identify_weights(hash);
+    identified_ = true;
+  }
+  if (projector_ != nullptr) {
+    const ModelHeader& p = *projector_;
+    session::WeightHash hash(p.header, p.held == 0 && all_here(p.sources, p.remote));
+    SLUICE_RETURN_IF_ERROR(take_samples(p.sources, hash));
+    engine_->identify_weights(hash);
+    projector_ = nullptr;
+  }
   return {};
 }
 

@@ -91,6 +91,8 @@ class Model final : private session::RangeReader {
   // Reads a sample of every tensor, or a few of a model that is neither local nor in the cache.
   // Errors: those of the sources.
   [[nodiscard]] Status identify();
+  // identify() adds those of this projector, too; null: it is about to go.
+  void take_projector(const ModelHeader* projector) { projector_ = projector; }
   [[nodiscard]] uint64_t bytes_fetched() const;
   [[nodiscard]] uint64_t bytes_from_cache() const;
   // Milliseconds that run() spent waiting for weights.
@@ -123,6 +125,7 @@ class Model final : private session::RangeReader {
   Decompression ahead_ = Decompression::kNone;
   bool unpacks_ = false;  // a read decompresses a whole layer
   bool identified_ = false;
+  const ModelHeader* projector_ = nullptr;  // until identify()
   std::atomic<uint32_t> taken_{0};
   bool slow_source_ = true;  // the last read_together() waited for the disk
   uint32_t told_ = 0;        // read-ahead was requested for all requests before this one

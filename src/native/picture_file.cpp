@@ -25,6 +25,11 @@ Status PictureFile::adapt(session::EngineOptions* options) const {
 void PictureFile::attach(Model& model) {
   model_ = &model;
   pictures_->attach(model.engine().context(), model.engine().replanner());
+  model.take_projector(&projector_);
+}
+
+PictureFile::~PictureFile() {
+  if (model_ != nullptr) model_->take_projector(nullptr);
 }
 
 Status PictureFile::add_file(media::Bytes file, const media::DecodeOptions& options) {

@@ -12,6 +12,9 @@ namespace sluice::native {
 
 class PictureFile {
  public:
+  ~PictureFile();
+  PictureFile(const PictureFile&) = delete;
+  PictureFile& operator=(const PictureFile&) = delete;
   // `model`: the text model's header. Errors: Pictures::open's.
   [[nodiscard]] static Result<std::unique_ptr<PictureFile>> open(
       ModelHeader projector, const gguf::Header& model, const media::TokenLimits& limits = {},

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using session::Token;
 
-constexpr uint32_t kMagic = 0x32435053;  // "SPC2"
+constexpr uint32_t kMagic = 0x33435053;  // "SPC3"
 constexpr size_t kPiece = 64 << 10;
 constexpr const char *kSuffix = ".session", *kPart = ".part";
 
@@ -262,6 +262,7 @@ Status PromptCache::save(const session::Session& session) {
   Header header;
   header.n_tokens = static_cast<uint32_t>(tokens.size());
   header.fingerprint = session.context().fingerprint();
+  if (session.sequence().media().empty()) header.fingerprint.forget_projector();
   header.state_bytes = session.sequence().state_bytes();
   header.sum = sum_of(header, tokens);
   const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;

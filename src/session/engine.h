@@ -57,7 +57,8 @@ class Engine {
   [[nodiscard]] const SessionContext& context() const { return *context_; }
 
   [[nodiscard]] Fingerprint fingerprint() const { return context_->fingerprint(); }
-  // Adds the weights to the fingerprint. Until then they equal any. `hash` must be complete.
+  // Adds the weights of the model, or of its projector, to the fingerprint. Until then they equal
+  // any. `hash` must be complete.
   void identify_weights(const WeightHash& hash) { hash.set(&fingerprint_); }
 
   // Changes the plan.

@@ -6,12 +6,14 @@
 namespace sluice::session {
 
 const char* Fingerprint::difference(const Fingerprint& other) const {
-  constexpr const char* kNames[kParts] = {"metadata",     "weights",        "weights",
-                                          "adapters",     "KV cache types", "KV cache policy",
-                                          "RoPE factors", "approximations"};
+  constexpr const char* kProjectors = "weights of the projectors";
+  constexpr const char* kNames[kParts] = {
+      "metadata", "weights",        "weights",         kProjectors,    kProjectors,
+      "adapters", "KV cache types", "KV cache policy", "RoPE factors", "approximations"};
   for (size_t i = 0; i < kParts; ++i) {
     const uint64_t a = parts_[i], b = other.parts_[i];
-    const bool unknown = (i == kFewWeights || i == kWeights) && (a == 0 || b == 0);
+    const bool sampled = i >= kFewWeights && i <= kProjector;
+    const bool unknown = sampled && (a == 0 || b == 0);
     if (a != b && !unknown) return kNames[i];
   }
   return nullptr;
@@ -63,21 +65,15 @@ Fingerprint fingerprint_of(const gguf::Header& header, const model::Program& pro
   return out;
 }
 
-WeightHash::WeightHash(const model::Program& program, bool all) : all_(all) {
-  constexpr uint64_t kAllBytes = 16 << 20, kPart = 64;
+namespace {
+
+constexpr uint64_t kAllBytes = 16 << 20, kPart = 64;
+
+}  // namespace
+
+WeightHash::WeightHash(const model::Program& program, bool all)
+    : all_(all), few_of_(Fingerprint::kFewWeights), all_of_(Fingerprint::kWeights) {
   const uint64_t share = kAllBytes / (program.mats.size() + program.vecs.size());
-  const auto add = [this](uint32_t file, uint64_t offset, uint64_t bytes) {
-    samples_.push_back({file, static_cast<uint32_t>(bytes), offset});
-  };
-  const auto add_tensor = [&](uint32_t file, uint64_t offset, uint64_t bytes) {
-    if (bytes > std::max(share, 3 * kPart)) {
-      for (const uint64_t at : {uint64_t{0}, (bytes - kPart) / 2, bytes - kPart})
-        add(file, offset + at, kPart);
-      return;
-    }
-    for (uint64_t at = 0; at < bytes; at += kMaxSampleBytes)
-      add(file, offset + at, std::min<uint64_t>(bytes - at, kMaxSampleBytes));
-  };
   // Not the head and MTP layers: options replace or add them, and no state depends on them. Mats
   // with other first rows are further parts of the same tensors.
   for (size_t i = 0; i < program.mats.size(); ++i) {
@@ -85,15 +81,41 @@ WeightHash::WeightHash(const model::Program& program, bool all) : all_(all) {
     const bool decides =
         m.layer >= 0 ? m.layer < program.hp.n_layer : static_cast<size_t>(program.embedding) == i;
     if (decides && m.row0 == 0)
-      add_tensor(m.file, m.offset, static_cast<uint64_t>(m.tensor_rows * m.row_bytes));
+      add_tensor(m.file, m.offset, static_cast<uint64_t>(m.tensor_rows * m.row_bytes), share);
   }
   const std::string mtp = "blk." + std::to_string(program.hp.n_layer) + ".";
   for (const model::Vec& v : program.vecs) {
-    if (!model::kNextn || !v.name.starts_with(mtp)) add_tensor(v.file, v.offset, v.bytes);
+    if (!model::kNextn || !v.name.starts_with(mtp)) add_tensor(v.file, v.offset, v.bytes, share);
   }
+  choose();
+}
+
+WeightHash::WeightHash(const gguf::Header& projector, bool all, uint32_t first_file)
+    : all_(all), few_of_(Fingerprint::kFewOfProjector), all_of_(Fingerprint::kProjector) {
+  for (const gguf::Tensor& t : projector.tensors) {
+    add_tensor(first_file + t.file, t.offset, t.bytes, kAllBytes / projector.tensors.size());
+  }
+  choose();
+}
+
+void WeightHash::add_tensor(uint32_t file, uint64_t offset, uint64_t bytes, uint64_t share) {
+  const auto add = [&](uint64_t at, uint64_t n) {
+    samples_.push_back({file, static_cast<uint32_t>(n), offset + at});
+  };
+  if (bytes > std::max(share, 3 * kPart)) {
+    for (const uint64_t at : {uint64_t{0}, (bytes - kPart) / 2, bytes - kPart}) add(at, kPart);
+    return;
+  }
+  for (uint64_t at = 0; at < bytes; at += kMaxSampleBytes) {
+    add(at, std::min<uint64_t>(bytes - at, kMaxSampleBytes));
+  }
+}
+
+// A few of the samples, unless all are wanted.
+void WeightHash::choose() {
   constexpr size_t kFew = 16;
   stride_ = samples_.size() / kFew + 1;
-  if (all) return;
+  if (all_) return;
   size_t n = 0;
   for (size_t i = 0; i < samples_.size(); i += stride_) samples_[n++] = samples_[i];
   samples_.resize(n);
@@ -106,8 +128,8 @@ void WeightHash::add(std::span<const uint8_t> bytes) {
 }
 
 void WeightHash::set(Fingerprint* fingerprint) const {
-  (*fingerprint)[Fingerprint::kFewWeights] = few_.value();
-  if (all_) (*fingerprint)[Fingerprint::kWeights] = every_.value();
+  (*fingerprint)[few_of_] = few_.value();
+  if (all_) (*fingerprint)[all_of_] = every_.value();
 }
 
 }  // namespace sluice::session

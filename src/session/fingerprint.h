@@ -17,10 +17,12 @@ namespace sluice::session {
 class Fingerprint {
  public:
   enum Part : uint8_t {
-    kMetadata,    // metadata that was read, and the tensors' names, types and shapes
-    kFewWeights,  // some of WeightHash's samples; 0: unknown, which equals any
-    kWeights,     // all of WeightHash's samples; 0: unknown, which equals any
-    kAdapters,    // and their scales
+    kMetadata,        // metadata that was read, and the tensors' names, types and shapes
+    kFewWeights,      // some of WeightHash's samples; 0: unknown, which equals any
+    kWeights,         // all of WeightHash's samples; 0: unknown, which equals any
+    kFewOfProjector,  // the same of the projector, if the sequence has pictures; else 0
+    kProjector,
+    kAdapters,  // and their scales
     kKvTypes,
     kKvPolicy,
     kRope,  // what a load chooses by its context length
@@ -30,6 +32,8 @@ class Fingerprint {
   [[nodiscard]] uint64_t& operator[](Part part) { return parts_[part]; }
   // What differs, for a message; null: nothing.
   [[nodiscard]] const char* difference(const Fingerprint& other) const;
+  // Of a sequence without pictures.
+  void forget_projector() { parts_[kFewOfProjector] = parts_[kProjector] = 0; }
 
  private:
   std::array<uint64_t, kParts> parts_{};
@@ -52,6 +56,8 @@ inline constexpr uint32_t kMaxSampleBytes = 64 << 10;
 class WeightHash {
  public:
   WeightHash(const model::Program& program, bool all);
+  // Of a projector, whose files have the numbers from `first_file` on.
+  WeightHash(const gguf::Header& projector, bool all, uint32_t first_file = 0);
   [[nodiscard]] std::span<const WeightSample> samples() const { return samples_; }
   // Takes the bytes of the next sample. After the last one it is complete.
   void add(std::span<const uint8_t> bytes);
@@ -59,9 +65,14 @@ class WeightHash {
   void set(Fingerprint* fingerprint) const;
 
  private:
+  // `share`: bytes of which a tensor is small.
+  void add_tensor(uint32_t file, uint64_t offset, uint64_t bytes, uint64_t share);
+  void choose();
+
   std::vector<WeightSample> samples_;
   size_t done_ = 0, stride_ = 1;
   bool all_;
+  Fingerprint::Part few_of_, all_of_;
   Hash64 every_, few_;
 };
 

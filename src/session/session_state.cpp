@@ -1,6 +1,6 @@
 // The layout of a saved sequence. It belongs to a fingerprint. It is read and written in pieces of
 // any size, directly from and to the sequence's own memory, so it needs no buffer. Little-endian:
-//   header      magic "SKV4", position, fingerprint, total length, layers, checkpoints, pictures
+//   header      magic "SKV5", position, fingerprint, total length, layers, checkpoints, pictures
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   4 u32       for each picture: first token, tokens, positions, columns (MediaSpan), ascending
@@ -20,7 +20,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr uint32_t kMagic = 0x34564b53;  // "SKV4"
+constexpr uint32_t kMagic = 0x35564b53;  // "SKV5"
 constexpr uint64_t kSumBytes = sizeof(uint64_t);
 
 }  // namespace
@@ -74,6 +74,7 @@ struct StateForm {
         f.media.push_back(static_cast<uint32_t>(x));
       }
     }
+    if (f.header.n_media == 0) f.header.fingerprint.forget_projector();
     uint64_t body = 0;
     f.visit_body(t, [&body](void*, uint64_t n) { body += n; });
     f.header.bytes = head_bytes(f.header) + body + kSumBytes;

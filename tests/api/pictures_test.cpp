@@ -163,6 +163,33 @@ TEST_F(ApiPictures, WhatIsNotTakenIsAnError) {
             SLUICE_NOT_SUPPORTED);
 }
 
+// The state of a session that saw a picture is refused under a projector with other weights.
+TEST_F(ApiPictures, SavedStatesBelongToTheProjector) {
+  const Engine engine = open();
+  const Session session = create(engine);
+  std::vector<int32_t> tokens;
+  const sluice_generate_options how = options(&tokens);
+  expect_ok(sluice_generate(session.get(), prompt_.data(), prompt_.size(), &how, nullptr));
+  uint64_t bytes = 0;
+  expect_ok(sluice_session_state_bytes(session.get(), &bytes));
+  std::vector<uint8_t> state(bytes);
+  expect_ok(sluice_session_save(session.get(), 0, state.data(), state.size()));
+  const Session again = create(engine);
+  expect_ok(sluice_session_restore(again.get(), state.data(), state.size()));
+  auto other = file_contents<std::vector<uint8_t>>(projector_);
+  other[other.size() - 64] ^= 1;
+  projector_ = testing::TempDir() + "other-weights.mmproj.gguf";
+  std::ofstream(projector_, std::ios::binary)
+      .write(reinterpret_cast<const char*>(other.data()),
+             static_cast<std::streamsize>(other.size()));
+  const Engine changed = open();
+  const Session theirs = create(changed);
+  EXPECT_EQ(sluice_session_restore(theirs.get(), state.data(), state.size()), SLUICE_CORRUPT);
+  EXPECT_NE(std::string(sluice_last_error()).find("projectors"), std::string::npos)
+      << sluice_last_error();
+  std::filesystem::remove(projector_);
+}
+
 TEST_F(ApiPictures, OfAChat) {
   const Engine engine = open();
   sluice_chat_options request;

@@ -345,5 +345,33 @@ TEST(SavedState, FewSamplesAreComparedWithAll) {
   EXPECT_EQ(hash(true, 0).difference(session::Fingerprint()), nullptr);
 }
 
+// The same for a projector, whose files are numbered behind those of the model.
+TEST(SavedState, SamplesOfAProjectorAreThoseOfItsFile) {
+  const auto header = native::read_header(own_folder("vision") + "/qwen3vl.mmproj.gguf", {});
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  const auto hash = [&](bool all, uint8_t change) {
+    session::WeightHash out(header->header, all, 7);
+    std::vector<uint8_t> bytes;
+    for (const session::WeightSample& s : out.samples()) {
+      EXPECT_EQ(s.file, 7u);
+      bytes.resize(s.bytes);
+      EXPECT_TRUE(header->sources[0]->read(s.offset, bytes).ok());
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(byte ^ change);
+      out.add(bytes);
+    }
+    EXPECT_TRUE(out.complete());
+    session::Fingerprint print;
+    out.set(&print);
+    return print;
+  };
+  EXPECT_LE(session::WeightHash(header->header, false).samples().size(), 16u);
+  EXPECT_EQ(hash(false, 0).difference(hash(true, 0)), nullptr);
+  EXPECT_STREQ(hash(false, 0).difference(hash(true, 1)), "weights of the projectors");
+  EXPECT_STREQ(hash(true, 0).difference(hash(true, 1)), "weights of the projectors");
+  session::Fingerprint blind = hash(true, 0);
+  blind.forget_projector();
+  EXPECT_EQ(blind.difference(hash(true, 1)), nullptr);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -34,6 +34,7 @@ class PictureBinding {
   void attach() {
     session::Engine& text = *engine_.engine;
     pictures_->attach(text.context(), text.replanner());
+    engine_.projector = &header_.opener->header();
   }
   std::string cost(unsigned width, unsigned height);
 
