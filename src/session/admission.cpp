@@ -80,7 +80,6 @@ Status Admission::text(std::span<const Token> tokens, int32_t kept, int64_t n_ro
 }
 
 Status Admission::media(const MediaInput& input) const {
-  const MemoryPlan& plan = cx.plan;
   const int64_t n_embd = cx.program.hp.n_embd;
   const int64_t n = input.n_tokens;
   const bool rows_fit = n > 0 && input.rows.size() % static_cast<size_t>(n) == 0 &&
@@ -91,19 +90,35 @@ Status Admission::media(const MediaInput& input) const {
                  "the rows of a picture do not fit a model whose embeddings have %lld values",
                  static_cast<long long>(n_embd));
   }
-  if (in_batcher || shape().bidirectional || shape().answers || plan.kv.layout.evicts()) {
+  if (in_batcher || shape().bidirectional || shape().answers) {
     return error(Code::kInvalidArgument,
-                 "pictures need a decoder, a KV cache that keeps every position, and a session "
-                 "that is not in a batch");
+                 "pictures need a decoder, and a session that is not in a batch");
   }
   if (input.columns > 0 && cx.program.hp.rope.sections[0] == 0) {
     return error(Code::kInvalidArgument, "this model has no positions for rows and columns");
   }
-  if (input.non_causal && n > plan.batch.n_batch) {
+  return input.non_causal ? one_batch(n) : Status();
+}
+
+Status Admission::one_batch(int64_t n) const {
+  const KvPlan& room = cx.plan.kv.layout;
+  if (room.slots > 0) {
+    return error(Code::kInvalidArgument,
+                 "the tokens of a picture see each other here, and the KV policy heavy-hitter "
+                 "would evict between them: use full or window");
+  }
+  if (const int64_t least = min_window_positions(room.sinks, n);
+      room.evicts() && room.positions < least) {
+    return error(Code::kInvalidArgument,
+                 "a KV cache of %d positions cannot evict behind a picture of %lld tokens that see "
+                 "each other: use at least %lld",
+                 room.positions, static_cast<long long>(n), static_cast<long long>(least));
+  }
+  if (n > cx.plan.batch.n_batch) {
     return error(Code::kBudgetTooSmall,
                  "a picture of %lld tokens is computed in one batch, but the memory budget allows "
                  "batches of %d",
-                 static_cast<long long>(n), plan.batch.n_batch);
+                 static_cast<long long>(n), cx.plan.batch.n_batch);
   }
   return {};
 }

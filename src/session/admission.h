@@ -41,6 +41,8 @@ struct Admission {
 
  private:
   [[nodiscard]] const kv::KvShape& shape() const { return sequence.cache().shape(); }
+  // A picture of `n` tokens that see each other.
+  [[nodiscard]] Status one_batch(int64_t n) const;
 };
 
 }  // namespace sluice::session

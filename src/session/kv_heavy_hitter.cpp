@@ -33,9 +33,12 @@ void HeavyHitter::keep_observers() {
 // those that rotate each evicted key back to position 0.
 void HeavyHitter::fill_eviction_table(size_t rope) {
   const kv::Eviction& eviction = cx_.sequence->cache().shape().eviction;
-  fill_rope_table(cx_.program.ropes[rope].hp, rope_factors(cx_, rope),
-                  cx_.first - eviction.ring - 1, eviction.block + 1,
-                  cx_.working.eviction_table(rope), /*back=*/true);
+  const int32_t gone = cx_.first - eviction.ring;  // before this block
+  const model::RopeHParams& hp = cx_.program.ropes[rope].hp;
+  float* table = cx_.working.eviction_table(rope);
+  fill_rope_table(hp, rope_factors(cx_, rope), cx_.sequence->rope_position(gone) - 1, 1, table,
+                  /*back=*/true);
+  fill_rope_rows(cx_, rope, gone, eviction.block, table + hp.n_rot, /*back=*/true);
 }
 
 // Before the first query of a block: evicts the oldest block of the ring.

@@ -48,18 +48,24 @@ const char* obstacle(const model::Program& p, const KvPlan& room) {
   return nullptr;
 }
 
+int32_t longest_batch(const KvPlan& room) {
+  return std::max(kMaxBatch, room.min_batch);
+}
+
 // A ring is as many whole parts of attention as hold the window, the longest batch, and as many
 // positions again for rewinding. No part of the positions then wraps around the ring's end.
-int32_t ring_capacity(int32_t window, int32_t positions) {
-  const int32_t split = attention_split(positions);
-  const int64_t wanted = static_cast<int64_t>(window) + 2 * kMaxBatch;
-  return static_cast<int32_t>(std::min<int64_t>(positions, (wanted + split - 1) / split * split));
+int32_t ring_capacity(int32_t window, const KvPlan& room) {
+  const int32_t split = attention_split(room.positions);
+  const int64_t wanted = static_cast<int64_t>(window) + 2 * int64_t{longest_batch(room)};
+  return static_cast<int32_t>(
+      std::min<int64_t>(room.positions, (wanted + split - 1) / split * split));
 }
 
 // Positions of the f16 ring: the group in which a batch begins, plus the longest batch.
-int32_t recent_capacity(int32_t positions) {
+int32_t recent_capacity(const KvPlan& room) {
   constexpr int32_t kGroup = kernels::kKvGroup;
-  return std::min((positions + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+  const int32_t groups = (longest_batch(room) + 2 * (kGroup - 1)) / kGroup;
+  return std::min((room.positions + kGroup - 1) / kGroup, groups) * kGroup;
 }
 
 // Grouped types evict whole groups.
@@ -130,8 +136,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
       layer.dv = own->att.dv;
       layer.values_in_keys = own->att.values_in_keys;
       layer.window = own->window;
-      layer.capacity =
-          own->window > 0 ? ring_capacity(own->window, room.positions) : room.positions;
+      layer.capacity = own->window > 0 ? ring_capacity(own->window, room) : room.positions;
       if (room.evicts(*own)) {
         layer.evicts = true;
         layer.window = room.window;
@@ -145,7 +150,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvPlan& room,
       layer.k_type = types.k;
       layer.v_type = types.v;
       if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
-        layer.recent = recent_capacity(room.positions);
+        layer.recent = recent_capacity(room);
       }
     }
     if (const model::Carried* c = op.carried()) {
@@ -167,28 +172,34 @@ int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
 
 int32_t max_batch(const KvPlan& room) {
   if (room.slots > 0) return room.eviction.block;
-  return room.evicts() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
+  return room.evicts() ? room.positions - room.sinks - room.window : kMaxBatch;
 }
 
 Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& policy,
-                         const kv::KvTypes& types, int32_t positions) {
+                         const kv::KvTypes& types, int32_t positions, int32_t min_batch) {
   KvPlan room;
   room.positions = positions;
+  room.min_batch = min_batch;
   if (!policy.evicts()) return room;
   const int64_t wanted = policy.capacity > 0 ? policy.capacity : positions;
-  const int32_t min = min_positions(policy, types);
+  const int32_t min = min_positions(policy, types, min_batch);
   if (wanted < min || wanted > model::kMaxContext) {
+    const std::string pictures =
+        min > min_positions(policy, types, 1)
+            ? " with pictures of " + std::to_string(min_batch) + " tokens that see each other"
+            : "";
     return error(Code::kInvalidArgument,
-                 "a KV cache of %lld positions cannot evict: use %d to %lld",
-                 static_cast<long long>(wanted), min, static_cast<long long>(model::kMaxContext));
+                 "a KV cache of %lld positions cannot evict%s: use %d to %lld",
+                 static_cast<long long>(wanted), pictures.c_str(), min,
+                 static_cast<long long>(model::kMaxContext));
   }
   // Round up to whole parts of attention, or to whole groups if there is one part.
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
   if (policy.heavy_hitter) share_places(min_block(types), room);
-  const int32_t seen =
-      room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
+  const int32_t spare = std::max(kv::KvPolicy::spare(room.positions), min_batch);
+  const int32_t seen = room.slots > 0 ? room.slots : room.positions - spare;
   if (policy.sinks < 0 || policy.sinks > seen / 2) {
     return error(Code::kInvalidArgument,
                  "%d KV sinks do not fit: a cache of %d positions can have 0 to %d", policy.sinks,
@@ -203,10 +214,16 @@ Result<KvPlan> plan_room(const model::Program& program, const kv::KvPolicy& poli
   return room;
 }
 
-int32_t min_positions(const kv::KvPolicy& policy, const kv::KvTypes& types) {
+int32_t min_positions(const kv::KvPolicy& policy, const kv::KvTypes& types, int32_t min_batch) {
   if (!policy.evicts()) return 0;
   // The ring needs two blocks, and the slots at least one.
-  return std::max(policy.heavy_hitter ? 3 * min_block(types) : 0, kv::kMinPositions);
+  if (policy.heavy_hitter) return std::max(3 * min_block(types), kv::kMinPositions);
+  const int64_t whole = min_batch > 1 ? min_window_positions(policy.sinks, min_batch) : 0;
+  return static_cast<int32_t>(std::clamp<int64_t>(whole, kv::kMinPositions, model::kMaxContext));
+}
+
+int64_t min_window_positions(int32_t sinks, int64_t n) {
+  return sinks + 2 * n;
 }
 
 int32_t endless_text(uint64_t budget, int32_t n_sessions, int32_t positions) {

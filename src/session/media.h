@@ -26,10 +26,7 @@ struct MediaInput {
 // The share of a batch: rows of one input.
 struct MediaBatch {
   const float* rows = nullptr;
-  int64_t width = 0;    // values from row to row
-  int32_t cell = 0;     // of the first row, on the grid
-  int32_t time = 0;     // position of the input's first token
-  int32_t columns = 0;  // 0: no grid
+  int64_t width = 0;  // values from row to row
   bool non_causal = false;
 };
 

@@ -21,6 +21,49 @@ const float* rope_factors(CpuBatch& cx, size_t rope) {
   return factors >= 0 ? cx.vec(factors) : nullptr;
 }
 
+void fill_rope_rows(CpuBatch& cx, size_t rope, int32_t first, int32_t n, float* out, bool back) {
+  const model::RopeHParams& hp = cx.program.ropes[rope].hp;
+  const float* by = rope_factors(cx, rope);
+  for (int32_t done = 0; done < n;) {
+    const Sequence::RopeRun run = cx.sequence->rope_run(first + done);
+    const int32_t count = std::min(n - done, run.end - (first + done));
+    float* rows = out + int64_t{done} * hp.n_rot;
+    if (run.columns > 0) {
+      fill_rope_table(hp, by, RopeGrid{run.position, run.cell, run.columns}, count, rows, back);
+    } else {
+      fill_rope_table(hp, by, run.position, count, rows, back);
+    }
+    done += count;
+  }
+}
+
+namespace {
+
+// The rows that rotate queries back by the RoPE positions between what is kept and what they see of
+// the ring. Those of a picture count as soon as all of it is evicted.
+void fill_turn_rows(CpuBatch& cx, size_t rope, float* out) {
+  const model::RopeHParams& hp = cx.program.ropes[rope].hp;
+  const float* by = rope_factors(cx, rope);
+  const KvPlan& room = cx.plan.kv.layout;
+  const bool heavy = room.slots > 0;
+  if (!heavy && room.sinks == 0) return;
+  // The position from which evicted ones are counted. Heavy hitters are all at the one before the
+  // ring.
+  const int32_t kept = heavy ? 1 : cx.sequence->rope_position(room.sinks);
+  const int32_t first = heavy ? room.eviction.gone(cx.first) : cx.first + 1 - room.window;
+  for (int32_t t = heavy ? 0 : std::max(0, room.sinks + 1 - first); t < cx.rows;) {
+    const Sequence::RopeRun run = cx.sequence->rope_run(heavy ? first : first + t);
+    const bool same = heavy || run.columns > 0;  // for all of these rows
+    const int32_t count = heavy ? cx.rows : std::min(cx.rows - t, run.end - (first + t));
+    float* rows = out + int64_t{t} * hp.n_rot;
+    fill_rope_table(hp, by, run.position - kept, same ? 1 : count, rows, /*back=*/true);
+    for (int32_t i = 1; same && i < count; ++i) std::copy_n(rows, hp.n_rot, rows + i * hp.n_rot);
+    t += count;
+  }
+}
+
+}  // namespace
+
 void fill_rope_tables(CpuBatch& cx) {
   const model::Program& p = cx.program;
   const KvPlan& room = cx.plan.kv.layout;
@@ -30,23 +73,9 @@ void fill_rope_tables(CpuBatch& cx) {
     float* table = cx.working.rope_table(i);
     if (cx.spec.ends.empty()) {
       cx.for_lanes([&] {
-        float* own = table + int64_t{cx.token} * r.hp.n_rot;
-        if (const MediaBatch& media = cx.spec.media; media.columns > 0) {
-          fill_rope_table(r.hp, by, RopeGrid{media.time, media.cell, media.columns}, cx.rows, own);
-        } else {
-          fill_rope_table(r.hp, by, cx.sequence->rope_position(cx.first), cx.rows, own);
-        }
-        float* back = cx.working.turn_table(i) + int64_t{cx.token} * r.hp.n_rot;
-        if (room.slots > 0) {  // the same for all rows of a batch
-          fill_rope_table(r.hp, by, room.eviction.gone(cx.first) - 1, 1, back, /*back=*/true);
-          for (int32_t t = 1; t < cx.rows; ++t)
-            std::copy_n(back, r.hp.n_rot, back + t * r.hp.n_rot);
-          return;
-        }
-        const int32_t turned = cx.first + 1 - room.sinks - room.window;  // of the first row
-        if (room.sinks > 0 && turned + cx.rows > 0) {
-          fill_rope_table(r.hp, by, turned, cx.rows, back, /*back=*/true);
-        }
+        const int64_t at = int64_t{cx.token} * r.hp.n_rot;
+        fill_rope_rows(cx, i, cx.first, cx.rows, table + at);
+        if (room.evicts()) fill_turn_rows(cx, i, cx.working.turn_table(i) + at);
       });
       continue;
     }

@@ -32,6 +32,10 @@ void op_rwkv7_bonus(CpuBatch& cx, const model::Op& op);
 
 // Tables of cosines and sines for the batch's positions.
 void fill_rope_tables(CpuBatch& cx);
+// Rows of one for the sequence's tokens from index `first` on, at their RoPE positions. `back`: as
+// in fill_rope_table().
+void fill_rope_rows(CpuBatch& cx, size_t rope, int32_t first, int32_t n, float* out,
+                    bool back = false);
 // A RoPE variant's factors for this context; null: none.
 [[nodiscard]] const float* rope_factors(CpuBatch& cx, size_t rope);
 // Activates n values at `gate` in place. Gated kinds multiply by the n values after them.

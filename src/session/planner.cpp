@@ -41,7 +41,7 @@ int64_t model_context(const Program& p) {
 
 // The shortest automatic context.
 int32_t min_context(const EngineOptions& options) {
-  return std::max(kMinContext, min_positions(options.kv_policy, options.kv));
+  return std::max(kMinContext, min_positions(options.kv_policy, options.kv, options.min_batch));
 }
 
 // The automatic context without a budget.
@@ -174,7 +174,8 @@ Status Planner::set_sessions(const EngineOptions& options, int32_t n_ctx, Memory
       single_batch(program_) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
   plan.sessions.n_sessions =
       std::clamp(std::max(options.n_sessions, plan.sessions.parallel), 1, kMaxSessions);
-  Result<KvPlan> room = plan_room(program_, options.kv_policy, options.kv, n_ctx);
+  Result<KvPlan> room =
+      plan_room(program_, options.kv_policy, options.kv, n_ctx, options.min_batch);
   if (!room.ok()) return room.status();
   plan.kv.layout = *room;
   SLUICE_RETURN_IF_ERROR(check_kv_types(program_, options.kv, plan.kv.layout));

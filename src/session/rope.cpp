@@ -87,8 +87,8 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
 }
 
 void fill_rope_table(const model::RopeHParams& rope, const float* factors, const RopeGrid& grid,
-                     int32_t n, float* out) {
-  fill(rope, factors, 0, &grid, n, out, false);
+                     int32_t n, float* out, bool back) {
+  fill(rope, factors, 0, &grid, n, out, back);
 }
 
 }  // namespace sluice::session

@@ -20,6 +20,6 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
                      float* out, bool back = false);
 // The same for tokens on a grid (M-RoPE).
 void fill_rope_table(const model::RopeHParams& rope, const float* factors, const RopeGrid& grid,
-                     int32_t n, float* out);
+                     int32_t n, float* out, bool back = false);
 
 }  // namespace sluice::session

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace sluice::session {
 namespace {
@@ -27,12 +28,21 @@ int32_t Sequence::shared_prefix(std::span<const Token> tokens) const {
   return static_cast<int32_t>(own - tokens_.begin());
 }
 
-int32_t Sequence::held_from(size_t index) const {
+int32_t Sequence::held_from(size_t index, int32_t reached) const {
   const kv::LayerShape& layer = cache_.shape().layers[index];
   if (layer.slots > 0) return gone_[index];
   if (layer.heads == 0 || layer.window == 0) return 0;
   const bool ring = layer.capacity < cache_.shape().n_ctx;
-  return std::max(restored_, ring ? reached_ - layer.capacity : 0);
+  return std::max(restored_, ring ? reached - layer.capacity : 0);
+}
+
+bool Sequence::holds(int32_t n, int32_t reached) const {
+  for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
+    const kv::LayerShape& layer = cache_.shape().layers[i];
+    if (layer.heads == 0 || layer.window == 0) continue;
+    if (layer.seen_from(n) < held_from(i, reached)) return false;
+  }
+  return true;
 }
 
 bool Sequence::resumes(int32_t n, int32_t reached) const {
@@ -44,20 +54,30 @@ bool Sequence::resumes(int32_t n, int32_t reached) const {
 bool Sequence::keeps_pictures(int32_t n, int32_t ahead) const {
   if (media_.empty()) return true;
   const MediaSpan& last = media_.back();
-  // Positions of later groups rewind to one at or behind n.
-  return last.first + last.n_tokens <= n - n % kernels::kKvGroup ||
-         resumes(n, std::max(reached_, n + ahead));
+  const int32_t reached = std::max(reached_, n + ahead);
+  // Positions behind n rewind to no earlier one than n does.
+  const int32_t back = resumes(n, reached) ? n : n - n % kernels::kKvGroup;
+  return last.first + last.n_tokens <= back && holds(back, reached);
 }
 
-int32_t Sequence::rope_position(int32_t index) const {
-  int32_t position = index;
+Sequence::RopeRun Sequence::rope_run(int32_t index) const {
+  RopeRun run{.position = index, .end = std::numeric_limits<int32_t>::max()};
   for (const MediaSpan& span : media_) {
-    if (span.first >= index) break;
-    const int32_t within = std::min(index - span.first, span.n_tokens);
-    position -= within == span.n_tokens ? span.n_tokens - span.n_positions : 0;
-    if (within < span.n_tokens && span.columns > 0) position -= within;
+    const int32_t within = index - span.first;
+    if (within < 0) {
+      run.end = span.first;
+      break;
+    }
+    if (within < span.n_tokens) {
+      run.columns = span.columns;
+      run.cell = span.columns > 0 ? within : 0;
+      run.position -= run.cell;
+      run.end = span.first + span.n_tokens;
+      break;
+    }
+    run.position -= span.n_tokens - span.n_positions;
   }
-  return position;
+  return run;
 }
 
 int32_t Sequence::reachable(int32_t n) const {
@@ -84,12 +104,7 @@ int32_t Sequence::resumable(int32_t target) const {
   } else if (!resumes(target, reached_)) {
     target -= target % kernels::kKvGroup;
   }
-  for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
-    const kv::LayerShape& layer = cache_.shape().layers[i];
-    if (layer.heads == 0 || layer.window == 0) continue;
-    if (layer.seen_from(target) < held_from(i)) return 0;
-  }
-  return target;
+  return holds(target, reached_) ? target : 0;
 }
 
 int32_t Sequence::rewind(int32_t n) {

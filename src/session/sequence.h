@@ -56,11 +56,20 @@ class Sequence {
     const Token token = tokens_[static_cast<size_t>(position)];
     return token >= kMediaToken ? 0 : std::max(token, ~token);
   }
+  // Successive tokens whose RoPE positions count up by one, or which lie on one grid.
+  struct RopeRun {
+    int32_t position = 0;           // of the first token, or where the grid begins
+    int32_t cell = 0, columns = 0;  // the first token's place on the grid; columns 0: no grid
+    int32_t end = 0;                // index behind the last of them
+  };
+  // The run from the token at this index on.
+  [[nodiscard]] RopeRun rope_run(int32_t index) const;
   // The position that RoPE gives the token at this index, or that the picture there begins at.
-  [[nodiscard]] int32_t rope_position(int32_t index) const;
+  [[nodiscard]] int32_t rope_position(int32_t index) const { return rope_run(index).position; }
   [[nodiscard]] std::span<const MediaSpan> media() const { return media_; }
   // Whether every picture stays when up to `ahead` tokens are computed behind position n, and then
-  // some of them rewound: a KV cache in groups may have to rewind to the begin of a group.
+  // some of them rewound: a KV cache in groups may have to rewind to the begin of a group, and one
+  // that evicts may have dropped what that needs.
   [[nodiscard]] bool keeps_pictures(int32_t n, int32_t ahead) const;
   // How many of the tokens are encoder input.
   [[nodiscard]] int32_t source() const { return source_; }
@@ -132,8 +141,10 @@ class Sequence {
     uint64_t sum = 0;           // the hash in the saved state
     std::vector<uint8_t> head;  // the part received so far
   };
-  // The first position whose keys a layer still holds.
-  [[nodiscard]] int32_t held_from(size_t layer) const;
+  // The first position whose keys a layer still holds once those up to `reached` were written.
+  [[nodiscard]] int32_t held_from(size_t layer, int32_t reached) const;
+  // Whether all layers then hold what the query at position n sees.
+  [[nodiscard]] bool holds(int32_t n, int32_t reached) const;
   // The largest position <= n for which caches and states can continue.
   [[nodiscard]] int32_t resumable(int32_t n) const;
   // Whether grouped KV cache types can continue from position n once `reached` is: kv_cache.h.

@@ -123,12 +123,10 @@ Status Session::begin_media(const MediaInput& input) {
   BatchSpec spec;
   spec.media.rows = input.rows.data();
   spec.media.width = static_cast<int64_t>(input.rows.size()) / input.n_tokens;
-  spec.media.columns = input.columns;
   spec.media.non_causal = input.non_causal;
   media_from_ = position();
   start_pass(spec, {});
   sequence_.append(input);
-  spec_.media.time = sequence_.rope_position(media_from_);
   pass_end_ = position() + input.n_tokens;
   pass_ = cx_.passes.begin();
   begin_batch();
@@ -200,8 +198,7 @@ void Session::begin_batch() {
   const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
   if (spec_.media.rows != nullptr) {
     spec.media = spec_.media;
-    spec.media.cell = position() - media_from_;
-    spec.media.rows += spec.media.cell * spec.media.width;
+    spec.media.rows += (position() - media_from_) * spec.media.width;
   } else if (!spec_.embed && !sequence_.bidirectional() && wanted < batch_) {
     spec.first_row = wanted;
     spec.n_rows = batch_ - wanted;

@@ -76,8 +76,8 @@ class Session {
   [[nodiscard]] Status begin_part(std::span<const Token> tokens, const PartialForward& part);
   // Begins a pass over a picture, appended at position(). It computes no logits. `input.rows` must
   // outlive the pass. Errors: begin()'s, and kInvalidArgument (the model takes none, the rows do
-  // not fit it, the session is in a batcher, or the cache evicts), kBudgetTooSmall (a picture whose
-  // tokens see each other does not fit one batch).
+  // not fit it, the session is in a batcher, or the cache would evict in the middle of a picture
+  // whose tokens see each other), kBudgetTooSmall (such a picture does not fit one batch).
   [[nodiscard]] Status begin_media(const MediaInput& input);
   // Begins a pass over inputs of at most n_batch tokens together, each independent; a later part of
   // an input is appended at position(). Nothing can be generated afterwards until clear().

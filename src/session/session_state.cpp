@@ -64,7 +64,7 @@ struct StateForm {
     f.header.n_layer = static_cast<uint32_t>(t.cache_.shape().layers.size());
     f.header.n_checkpoints = static_cast<uint32_t>(t.checkpoints_.size());
     for (size_t i = 0; i < t.cache_.shape().layers.size(); ++i) {
-      f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(i), t.position_)));
+      f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(i, t.reached_), t.position_)));
     }
     for (const auto& c : t.checkpoints_) f.checkpoints.push_back(static_cast<uint32_t>(c.position));
     for (const MediaSpan& span : t.media_) {

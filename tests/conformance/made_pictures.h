@@ -17,13 +17,19 @@ class MadePictures {
  public:
   static constexpr int32_t kMaxTokens = 24;  // of a picture, for EngineOptions::min_batch
 
-  explicit MadePictures(const model::HParams& hp)
-      : n_embd_(hp.n_embd), grids_(hp.rope.sections[0] > 0) {}
+  explicit MadePictures(const session::ExecutionContext& context)
+      : n_embd_(context.program.hp.n_embd),
+        grids_(context.program.hp.rope.sections[0] > 0),
+        causal_(causal(context)) {}
 
   // Whether sessions of this model take pictures.
   static bool taken_by(const session::ExecutionContext& context) {
     const kv::KvShape& shape = context.plan.kv.shape;
-    return !shape.bidirectional && !shape.answers && !context.plan.kv.layout.evicts();
+    return !shape.bidirectional && !shape.answers;
+  }
+  // Whether only those whose tokens do not see each other.
+  static bool causal(const session::ExecutionContext& context) {
+    return context.plan.kv.layout.slots > 0;
   }
 
   // Appends one of a few pictures.
@@ -100,7 +106,7 @@ class MadePictures {
     input.n_tokens = rows * columns;
     input.columns = grid ? columns : 0;
     input.n_positions = grid ? std::max(rows, columns) : input.n_tokens;
-    input.non_causal = number % 3 == 0;
+    input.non_causal = !causal_ && number % 3 == 0;
     made.rows.resize(static_cast<size_t>(input.n_tokens * n_embd_));
     for (float& value : made.rows) value = static_cast<float>(random() % 2001) / 1000 - 1;
     input.rows = made.rows;
@@ -109,6 +115,7 @@ class MadePictures {
 
   int64_t n_embd_;
   bool grids_;  // positions follow rows and columns
+  bool causal_;
   std::deque<Made> made_;
 };
 

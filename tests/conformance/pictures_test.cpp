@@ -2,7 +2,9 @@
 // encoder and text model together, with all memory and in the smallest budget; what a session holds
 // of a conversation is not encoded again.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,6 +15,7 @@
 #include "generation_util.h"
 #include "media/decode.h"
 #include "native/picture_file.h"
+#include "native/prompt_cache.h"
 
 namespace sluice::test {
 namespace {
@@ -394,21 +397,127 @@ TEST(Pictures, ProjectorsAreToldApart) {
   }
 }
 
-TEST(Pictures, NeedAKvCacheThatKeepsEveryPosition) {
+// A projector's file with one bit of this tensor changed; the caller removes it.
+std::string with_other_weights(const std::string& path, const gguf::Tensor& tensor) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  bytes[tensor.offset] = static_cast<char>(bytes[tensor.offset] ^ 1);
+  const std::string out = testing::TempDir() + "other-" + std::to_string(getpid()) + ".mmproj.gguf";
+  std::ofstream(out, std::ios::binary) << bytes;
+  return out;
+}
+
+std::vector<uint8_t> saved(Seeing& seeing) {
+  EXPECT_TRUE(seeing.model->identify().ok());
+  std::vector<uint8_t> out(seeing.session->sequence().state_bytes());
+  EXPECT_TRUE(seeing.session->read_state(0, out).ok());
+  return out;
+}
+
+Status restore(Seeing& seeing, const std::vector<uint8_t>& state) {
+  SLUICE_RETURN_IF_ERROR(seeing.model->identify());
+  SLUICE_RETURN_IF_ERROR(seeing.session->begin_restore(state.size()));
+  return seeing.session->write_state(state);
+}
+
+// A state with pictures, and an entry of the prompt cache, belong to the projector's weights; text
+// does not.
+TEST(Pictures, SavedStatesBelongToTheProjectorsWeights) {
   const json all = manifest();
   if (all.empty()) GTEST_SKIP() << "no ../shared/fixtures/vision";
-  const json& entry = all[0]["cases"][0];
-  session::EngineOptions options = options_for(entry);
-  options.kv_policy.window = true;
-  options.kv_policy.capacity = 128;
-  Seeing seeing;
-  const Status opened = open(all[0], options, &seeing);
-  ASSERT_TRUE(opened.ok()) << opened.message();
-  const Status seen = see(seeing, entry["prompt"], images_of(entry), 1).status;
-  EXPECT_EQ(seen.code(), Code::kInvalidArgument);
-  EXPECT_NE(seen.message().find("keeps every position"), std::string::npos) << seen.message();
-  const auto text = seeing.model->engine().tokenizer().encode("what is it", {});
-  EXPECT_TRUE(answer(seeing, text, greedy_options(2)).status.ok());
+  const json& family = all[0];
+  const json& entry = family["cases"][0];
+  const std::string directory = testing::TempDir() + "cache-" + std::to_string(getpid());
+  const auto cached = [&](Seeing& seeing, const std::vector<session::Token>& prompt) {
+    auto cache = native::PromptCache::open(directory, 1 << 20, *seeing.model);
+    EXPECT_TRUE(cache.ok()) << cache.status().message();
+    seeing.session->clear();
+    const auto found = cache->restore(*seeing.session, prompt);
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return found.ok() ? *found : -1;
+  };
+  Seeing own, same;
+  ASSERT_TRUE(open(family, options_for(entry), &own).ok());
+  ASSERT_TRUE(open(family, options_for(entry), &same).ok());
+  const auto spoken = own.model->engine().tokenizer().encode("what is it that it shows", {});
+  ASSERT_TRUE(answer(own, spoken, greedy_options(1)).status.ok());
+  const std::vector<uint8_t> text = saved(own);
+  ASSERT_TRUE(see(own, entry["prompt"], images_of(entry), 1).status.ok());
+  const std::vector<uint8_t> state = saved(own);
+  const std::vector<session::Token> prompt(own.session->tokens().begin(),
+                                           own.session->tokens().end());
+  auto cache = native::PromptCache::open(directory, 1 << 20, *own.model);
+  ASSERT_TRUE(cache.ok());
+  ASSERT_TRUE(cache->save(*own.session).ok());
+  EXPECT_TRUE(restore(same, state).ok());
+  EXPECT_EQ(cached(same, prompt), static_cast<int32_t>(prompt.size()));
+  const native::ModelHeader projector = header_of(family["mmproj"]);
+  const std::vector<gguf::Tensor>& tensors = projector.header.tensors;
+  for (const size_t i : {size_t{0}, tensors.size() / 2, tensors.size() - 1}) {
+    json other = family;
+    other["mmproj"] =
+        std::filesystem::relative(with_other_weights(in_vision(family["mmproj"]), tensors[i]),
+                                  in_vision(""))
+            .string();
+    {
+      Seeing changed;
+      ASSERT_TRUE(open(other, options_for(entry), &changed).ok());
+      const Status refused = restore(changed, state);
+      EXPECT_EQ(refused.code(), Code::kCorrupt) << tensors[i].name;
+      EXPECT_NE(refused.message().find("weights of the projectors"), std::string::npos)
+          << refused.message();
+      EXPECT_EQ(cached(changed, prompt), 0) << tensors[i].name;
+      EXPECT_TRUE(restore(changed, text).ok()) << tensors[i].name;
+    }
+    std::filesystem::remove(in_vision(other["mmproj"]));
+  }
+  std::filesystem::remove_all(directory);
+}
+
+// Before an eviction, tokens are the reference's; behind one, those of the smallest budget.
+TEST(Pictures, AreEvictedLikeText) {
+  for (const json& family : manifest()) {
+    const json& entry = family["cases"][0];
+    if (!usable(entry)) continue;
+    for (const bool heavy : {false, true}) {
+      SCOPED_TRACE(family["name"].get<std::string>() + (heavy ? " heavy-hitter" : " window"));
+      const bool joined = entry["chunks"].dump().find("\"non_causal\":true") != std::string::npos;
+      session::EngineOptions options = options_for(entry);
+      options.kv_policy.heavy_hitter = heavy;
+      options.kv_policy.window = !heavy;
+      options.kv_policy.capacity = std::max(3 * options.n_ctx, 2560);
+      Seeing seeing;
+      if (const Status opened = open(family, options, &seeing); !opened.ok()) {
+        EXPECT_NE(opened.message().find("is not supported here"), std::string::npos)
+            << opened.message();
+        continue;
+      }
+      const auto greedy = entry["greedy"].get<std::vector<int32_t>>();
+      const Answer all = see(seeing, entry["prompt"], images_of(entry), greedy.size());
+      if (heavy && joined) {
+        EXPECT_EQ(all.status.code(), Code::kInvalidArgument) << all.status.message();
+        continue;
+      }
+      ASSERT_TRUE(all.status.ok()) << all.status.message();
+      EXPECT_EQ(all.tokens(), greedy);
+      if (joined) continue;  // needs a large cache for the largest picture
+      options.kv_policy.capacity = 128;
+      options.n_ctx = 4096;
+      Seeing small;
+      ASSERT_TRUE(open(family, options, &small).ok());
+      std::string prompt = entry["prompt"];
+      for (int i = 0; i < 40; ++i) prompt += " and what is there";
+      const Answer wanted = see(small, prompt, images_of(entry), 6);
+      ASSERT_TRUE(wanted.status.ok()) << wanted.status.message();
+      EXPECT_GT(small.session->position(), 128);
+      options.n_batch = 5;
+      options.n_threads = 1;
+      Seeing other;
+      ASSERT_TRUE(open(family, options, &other).ok());
+      EXPECT_EQ(see(other, prompt, images_of(entry), 6).tokens(), wanted.tokens());
+    }
+    if (kSanitized) break;
+  }
 }
 
 }  // namespace

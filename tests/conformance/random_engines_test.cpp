@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <tuple>
 
 #include "../random_sequence.h"
 #include "../sanitized.h"
@@ -201,9 +202,12 @@ class Models {
 
 // Pictures for models like this one, the same for all of them.
 MadePictures& pictures_of(native::Model& model) {
-  static std::map<std::pair<int64_t, bool>, MadePictures> all;
-  const model::HParams& hp = model.engine().program().hp;
-  return all.try_emplace({hp.n_embd, hp.rope.sections[0] > 0}, hp).first->second;
+  static std::map<std::tuple<int64_t, bool, bool>, MadePictures> all;
+  const session::SessionContext& context = model.engine().context();
+  const model::HParams& hp = context.program.hp;
+  return all
+      .try_emplace({hp.n_embd, hp.rope.sections[0] > 0, MadePictures::causal(context)}, context)
+      .first->second;
 }
 
 // Logits of whole texts by engines without a history: one thread, unlimited memory, one session,

@@ -5,9 +5,9 @@
 // leave. Generations are cancelled at random moments; budgets change, also in mid-pass; invalid
 // prompts are rejected. KV caches have any type, with and without eviction; output heads are
 // clustered; tokens exit early; half of the generations use drafts, right and wrong. Prompts have
-// pictures where the cache keeps every position. Whatever came before, tokens and logits are
-// bit-identical to those of the text alone, or the call is a typed error after which everything
-// continues. random_sequence.h explains how to replay and to run more.
+// pictures. Whatever came before, tokens and logits are bit-identical to those of the text alone,
+// or the call is a typed error after which everything continues. random_sequence.h explains how to
+// replay and to run more.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -138,7 +138,7 @@ class Operations {
       if (place.ok()) live.place = std::move(*place);
     }
     n_vocab_ = static_cast<Token>(model_->engine().program().hp.n_vocab);
-    pictures_.emplace(model_->engine().program().hp);
+    pictures_.emplace(model_->engine().context());
     sees_ = MadePictures::taken_by(model_->engine().context());
   }
 
@@ -665,11 +665,12 @@ std::vector<OperationsCase> operations_cases() {
   nextn.name = "nextn";
   nextn_states.name = "nextn_states";
   add({exits, by_cluster, nextn, nextn_states});
-  // One of each recurrent kind: their states are the hardest to rewind.
-  const std::vector<std::string> recurrent = {
-      "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",
-      "rwkv7", "plamo2", "lfm2moe"};
-  add(read_manifest(shared_folder("families"), &recurrent));
+  // One of each recurrent kind: their states are the hardest to rewind. And pictures on grids.
+  const std::vector<std::string> further = {
+      "mamba",   "mamba2",  "falcon-h1", "granitehybrid-dense",
+      "qwen35",  "rwkv6",   "rwkv7",     "plamo2",
+      "lfm2moe", "qwen2vl", "qwen3vl"};
+  add(read_manifest(shared_folder("families"), &further));
   return out;
 }
 

@@ -330,7 +330,7 @@ TEST(VisionText, WrongDraftsBehindAPictureAfterALongRewind) {
   options.kv = *kv::parse_kv_types("q4_0");
   Opened opened = open_model(sample_model(), options), fresh = open_model(sample_model(), options);
   ASSERT_NE(opened.session, nullptr);
-  MadePictures pictures(opened.model->engine().program().hp);
+  MadePictures pictures(opened.model->engine().context());
   std::mt19937_64 random(1);
   std::vector<int32_t> prompt(70, 7);
   pictures.append(random, &prompt);

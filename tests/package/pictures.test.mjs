@@ -227,6 +227,98 @@ describe('pictures', { skip: missing }, () => {
     await engine.dispose();
   });
 
+  // Turns of two sessions, alone and together, some saved and restored between them.
+  for (const [name, kvPolicy] of [
+    ['qwen2.5vl', 'window'],
+    ['qwen2.5vl', 'heavy-hitter'],
+    ['gemma3', 'window'],
+  ])
+    test(`${name}: pictures in a KV cache that evicts, ${kvPolicy}`, async () => {
+      const family = families.find((one) => one.name === name);
+      const [image] = imagesOf(casesOf(family)[0]);
+      const other = readFileSync(inRoot('tests', 'data', 'pictures', 'long.gif'));
+      const kvCapacity = 128;
+      const options = { temperature: 0, maxTokens: 6, ignoreEos: true };
+      const words = ' and what is there behind it'.repeat(5);
+      const turns = [
+        [message(image), words, message(other, words), 'and now', message(image)],
+        [words, message(other), words, message(image, words), 'or'],
+      ];
+      const say = (session, turn) => session.send(turn, options).text();
+      const evicting = { kvPolicy, kvCapacity, contextLength: 4096, onProgress() {} };
+      const alone = [];
+      const engine = await load(family, evicting);
+      for (const said of turns) {
+        const session = engine.session();
+        const texts = [];
+        for (const turn of said) texts.push(await say(session, turn));
+        assert.ok(session.tokens.length > kvCapacity, `${session.tokens.length} tokens`);
+        alone.push(texts);
+      }
+      await engine.dispose();
+      const both = await load(family, { ...evicting, parallel: 2 });
+      const sessions = turns.map(() => both.session());
+      for (let i = 0; i < turns[0].length; i++) {
+        const texts = await Promise.all(turns.map((said, k) => say(sessions[k], said[i])));
+        assert.deepEqual(texts, [alone[0][i], alone[1][i]], `turn ${i}`);
+        if (i % 2) continue;
+        const saved = await sessions[0].save();
+        await sessions[0].dispose();
+        sessions[0] = both.session();
+        await sessions[0].restore(saved);
+      }
+      // Everything is computed again, with the pictures of the session.
+      await both.setAdapters([]);
+      const last = sessions[1];
+      const anew = await last.send('again', options).result;
+      assert.equal(anew.usage.cachedTokens, 0);
+      await both.dispose();
+    });
+
+  test('a picture larger than the window is an error that names the smallest', async () => {
+    const of = (wanted) => families.find(({ name }) => name === wanted);
+    await assert.rejects(load(of('gemma4v'), { kvPolicy: 'window', kvCapacity: 2243 }), {
+      code: 'INVALID_ARGUMENT',
+      message: /pictures of 1120 tokens that see each other: use 2244 to/,
+    });
+    const [image] = imagesOf(casesOf(of('gemma3'))[0]);
+    const engine = await load(of('gemma3'), { kvPolicy: 'heavy-hitter', kvCapacity: 128 });
+    await assert.rejects(engine.session().send(message(image)).result, {
+      code: 'INVALID_ARGUMENT',
+      message: /heavy-hitter/,
+    });
+    assert.ok((await engine.session().send('hello', { maxTokens: 2 }).text()).length >= 0);
+    await engine.dispose();
+  });
+
+  test('a saved session belongs to the weights of its projector', async () => {
+    const [family] = families;
+    const [image] = imagesOf(casesOf(family)[0]);
+    const options = { temperature: 0, maxTokens: 4 };
+    const engine = await load(family);
+    const session = engine.session();
+    await session.send(message(image), options).result;
+    const saved = await session.save();
+    const text = engine.session();
+    await text.send('hello', options).result;
+    const unseen = await text.save();
+    await engine.dispose();
+    const bytes = readFileSync(file(family.mmproj));
+    for (const [change, code] of [
+      [0, undefined],
+      [1, 'CORRUPT'],
+    ]) {
+      const changed = Buffer.from(bytes);
+      changed[bytes.length - 64] ^= change;
+      const other = await load(family, { projector: new File([changed], 'mmproj.gguf') });
+      const restored = other.session().restore(saved);
+      if (code) await assert.rejects(restored, { code, message: /weights of the projectors/ });
+      else await restored;
+      await other.session().restore(unseen);
+      await other.dispose();
+    }
+  });
+
   test('a sequence that lost its pictures says so', async () => {
     const [family] = families;
     const [image] = imagesOf(casesOf(family)[0]);

@@ -365,6 +365,16 @@ TEST(MemoryPlan, LayersHaveTheCapacityTheyNeed) {
     EXPECT_LT(l.capacity, 2000);
     EXPECT_EQ(l.capacity % attention_split(o.n_ctx), 0) << "a part is broken by the ring's end";
   }
+  EngineOptions pictures = o;
+  pictures.min_batch = 1000;
+  pictures.kv = *kv::parse_kv_types("q4_0");
+  const auto longer = plan_of(program_of("mistral", {.window = 100}), pictures);
+  ASSERT_TRUE(longer.ok());
+  EXPECT_GE(longer->batch.n_batch, 1000);
+  for (const kv::LayerShape& l : longer->kv.shape.layers) {
+    EXPECT_GE(l.capacity, 100 + 2 * longer->batch.n_batch);
+    EXPECT_GE(l.recent, kernels::kKvGroup - 1 + longer->batch.n_batch);
+  }
   const auto states = plan_of(program_of("lfm2", {.conv = 3}), o);
   ASSERT_TRUE(states.ok());
   EXPECT_TRUE(states->kv.shape.recurrent());

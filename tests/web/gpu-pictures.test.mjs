@@ -300,6 +300,56 @@ test('weights of a type that only the projector has', { skip }, async () => {
   assert.ok(Math.abs(results.webgpu.logprob - results.wasm.logprob) < kError);
 });
 
+/** Prompts whose picture is seen, then cut by the window's begin, then evicted; and one behind text. */
+function longPrompts({ prompt }) {
+  const words = ' and what is there';
+  const at = prompt.indexOf('<__media__>');
+  return [
+    ...[6, 13, 16, 19, 22, 26].map((n) => prompt + words.repeat(n)),
+    prompt.slice(0, at) + words.repeat(30) + prompt.slice(at),
+  ];
+}
+
+// The CPU's choices under the same policy. Pictures of Gemma 3 are non-causal.
+for (const [name, kvPolicy] of [
+  ['gemma3', 'window'],
+  ['qwen3vl', 'window'],
+  ['qwen3vl', 'heavy-hitter'],
+])
+  test(`${name}: pictures in a KV cache that evicts, ${kvPolicy}`, { skip }, async () => {
+    const family = families.find((one) => one.name === name);
+    const [entry] = family.cases;
+    const { Engine: CpuEngine } = await import('../../dist/node.js');
+    const evicting = { kvPolicy, kvCapacity: 128, contextLength: 1000 };
+    const cpu = await load(family, [entry], { ...evicting, device: 'wasm', from: CpuEngine });
+    const gpu = await load(family, [entry], evicting);
+    try {
+      for (const prompt of longPrompts(entry)) {
+        const long = { ...entry, prompt };
+        const options = { maxTokens: 1, logprobs: kLogprobs };
+        const wanted = (await generated(cpu.engine, long, options)).first.topLogprobs;
+        const { first } = await generated(gpu.engine, long, options);
+        for (const { token, logprob } of wanted.slice(0, 4)) {
+          const ours = first.topLogprobs.find((one) => one.token === token);
+          assert.ok(
+            ours && Math.abs(ours.logprob - logprob) < kError,
+            `${prompt.length}, ${token}: ${ours?.logprob}, ${logprob}`,
+          );
+        }
+        // Queued steps and single ones.
+        const anew = { cachePrompt: false, maxTokens: 8 };
+        const queued = await generated(gpu.engine, long, anew);
+        const single = await generated(gpu.engine, long, { ...anew, logprobs: 1 });
+        assert.deepEqual(queued.tokens, single.tokens);
+      }
+      assert.equal(gpu.engine.stats().device, 'webgpu');
+      assert.ok(!gpu.warnings.includes('CPU_FALLBACK'));
+    } finally {
+      await cpu.engine.dispose();
+      await gpu.engine.dispose();
+    }
+  });
+
 test('layers on both devices, and two pictures', { skip }, async () => {
   const family = families.find(({ name }) => name === 'qwen3vl');
   const entry = family.cases.find(({ name }) => name === 'two');

@@ -128,7 +128,8 @@ export class KvEviction {
       return this.#attend(to, op, row, { ...call, window: 0, begin }, this.#keptFor(first));
     }
     const all = seeingAll(this.#eviction, first, tokens);
-    if (all) to.attention({ ...call, tokens: all });
+    const whole = call.whole && { length: first + tokens };
+    if (all) to.attention({ ...call, tokens: all, ...whole });
     if (all === tokens) return;
     const from = ({ at, ld }: Attention['out']) => ({ at: at + all * ld, ld });
     const rest = {

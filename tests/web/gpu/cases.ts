@@ -537,6 +537,8 @@ interface AttentionShape {
   chunked?: boolean;
   causal?: boolean;
   whole?: boolean;
+  /** End of what the batch is a part of. */
+  seenTo?: number;
   softcap?: number;
   alibi?: number;
   sinks?: boolean;
@@ -611,7 +613,7 @@ function attend(h: Harness, s: AttentionShape): void {
     column = 0,
     inKeys = false,
   } = s;
-  const end = first + tokens,
+  const end = s.seenTo ?? first + tokens,
     capacity = s.capacity ?? end;
   const blockBytes = type === 'q4_0' ? 20 : 36;
   const rowOf = (n: number) =>
@@ -834,7 +836,7 @@ function attend(h: Harness, s: AttentionShape): void {
           ? Math.floor(position / window) * window
           : Math.max(0, causal ? position + 1 - window : position - Math.floor(window / 2));
     const bidirectional = window === 0 ? end : Math.min(end, position + Math.floor(window / 2) + 1);
-    const until = s.whole ? first + tokens : causal ? position + 1 : bidirectional;
+    const until = s.whole ? end : causal ? position + 1 : bidirectional;
     const slope = s.alibi
       ? 2 ** -((s.alibi / even) * (head < even ? head + 1 : head - even + 0.5))
       : 0;
@@ -963,6 +965,8 @@ export function attention(h: Harness): void {
   const evicting = { heads: 4, kvHeads: 2, dk: 16, dv: 16, rot: 16, capacity: 96 };
   attend(h, { ...evicting, tokens: 1, first: 130, begin: 64, kept: 32 });
   attend(h, { ...evicting, tokens: 9, first: 130, window: 80, kept: 4, sinks: true });
+  attend(h, { ...evicting, tokens: 9, first: 130, window: 80, kept: 4, whole: true });
+  attend(h, { ...evicting, tokens: 5, first: 60, window: 80, whole: true, seenTo: 75 });
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
   attend(h, {
     heads: 4,

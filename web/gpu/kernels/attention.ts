@@ -139,7 +139,7 @@ function reach(
 
 export function attention(to: Dispatcher, op: Attention): void {
   const { causal = true, window = 0 } = op;
-  const end = causal ? op.first + op.tokens : op.length!;
+  const end = op.length ?? op.first + op.tokens;
   const back = op.chunked ? op.first % window : causal ? window - 1 : Math.floor(window / 2);
   const begin = window === 0 ? (op.begin ?? 0) : Math.max(0, op.first - back);
   let split = kSplit;

@@ -172,7 +172,7 @@ export interface Attention extends Heads {
   window?: number;
   chunked?: boolean;
   causal?: boolean;
-  length?: number; // if not causal: positions [0, length) are visible
+  length?: number; // not causal: positions [0, length) are visible; whole: the batch's end
   begin?: number; // without a window: the first visible position
   kept?: { queries: Place; cache: Cache; length: number }; // further visible positions, apart
   whole?: boolean | undefined; // causal, but every token sees all tokens of the batch
