@@ -350,6 +350,20 @@ for (const [name, kvPolicy] of [
     }
   });
 
+test("device 'auto' measures a model with a projector", { skip }, async () => {
+  const family = families.find(({ name }) => name === 'qwen3vl');
+  const [entry] = family.cases;
+  const { Engine: PlainEngine } = await import('../../dist/node.js');
+  const options = { projector: pathOf(family.mmproj), device: 'auto', threads: 1 };
+  const { device, modalities } = await PlainEngine.inspect(pathOf(family.model), options);
+  assert.match(device.reason, /software adapter/);
+  assert.deepEqual([device.prefill, modalities], ['wasm', ['text', 'image']]);
+  const { engine } = await load(family, [entry], { device: 'auto', from: PlainEngine });
+  assert.equal(engine.stats().device, 'wasm');
+  assert.deepEqual((await generated(engine, entry)).tokens, entry.greedy);
+  await engine.dispose();
+});
+
 test('layers on both devices, and two pictures', { skip }, async () => {
   const family = families.find(({ name }) => name === 'qwen3vl');
   const entry = family.cases.find(({ name }) => name === 'two');

@@ -82,8 +82,7 @@ export async function loadSpec(
   const draft = draftOf(options);
   const { projector } = options;
   const device =
-    (options.device === 'auto' && (draft || projector || parallel > 1) ? 'wasm' : options.device) ??
-    'wasm';
+    (options.device === 'auto' && (draft || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
     invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);

@@ -142,8 +142,8 @@ export interface InspectOptions {
   /**
    * The model's vision projector, a GGUF file (`mmproj`) or a Hugging Face directory: prompts can
    * then have pictures. It is downloaded and cached like any model; while a picture is read, its
-   * encoder takes its memory out of the same `memoryBudget`. With `device: 'webgpu'` it runs on the
-   * GPU, within what `gpuBudget` has left; `'auto'` is the CPU. Loads the full engine (`engine.*-full.wasm`). true: the one beside the
+   * encoder takes its memory out of the same `memoryBudget`. If a GPU computes, it runs there, within
+   * what `gpuBudget` has left. Loads the full engine (`engine.*-full.wasm`). true: the one beside the
    * model: in its repository on Hugging Face, among its files if it is a list of them, or (Node) in
    * its directory; if the model is a Hugging Face directory, the one in its checkpoint.
    */
