@@ -2,7 +2,7 @@
 // token) reads weights from the CPU cache and from memory, packed and in file layout. Small batches
 // have 2 to 16 tokens, prefill 16 to 256. Counters: GMAC/s, and GB/s of weights. Dequantization to
 // f32 reads one row from the CPU cache, in file layout or packed; GB/s of weights, and of f32
-// written. For example
+// written. Activations of a prompt are rounded to int8: GB/s of f32. For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
 //   kernels_bench --benchmark_filter='/dequantize'
 #include <benchmark/benchmark.h>
@@ -149,8 +149,30 @@ void dequantize(benchmark::State& state, const Table* table, Type type, bool pac
   state.counters["GB/s f32"] = Counter(written * 1e-9, Counter::kIsIterationInvariantRate);
 }
 
+void quantize_activations(benchmark::State& state, const Table* table, int64_t cols) {
+  constexpr int32_t kTokens = 16;
+  const auto n = static_cast<size_t>(cols * kTokens);
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(rng);
+  const Buffer out = allocate(kTokens * table->q8_bytes(cols));
+  for (auto _ : state) {
+    table->quantize_q8(x.data(), cols, cols, kTokens, out.get());
+    benchmark::DoNotOptimize(out.get());
+    benchmark::ClobberMemory();
+  }
+  using benchmark::Counter;
+  const double bytes = static_cast<double>(n * sizeof(float));
+  state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
+}
+
 const bool registered = [] {
   for (const char* const* name = available(); *name != nullptr; ++name) {
+    for (const int64_t cols : {256, 2048}) {
+      const std::string label = std::string(*name) + "/activations_" + std::to_string(cols);
+      benchmark::RegisterBenchmark(label.c_str(), quantize_activations, by_name(*name), cols);
+    }
     for (const Weight& w : kWeights) {
       for (const Shape& shape : kShapes) {
         const std::string label = std::string(*name) + "/" + w.name + "/" + shape.name;
