@@ -26,7 +26,7 @@ const limits = {
   'templates.js': [18 * kB, 8 * kB],
   'safetensors.wasm': [200 * kB, 88 * kB],
   'safetensors.js': [8 * kB, 3 * kB],
-  'gpu.js': [112 * kB, 35.5 * kB], // 3 kB of it are int8 and f16 matrix multiplication, 0.3 kB pictures
+  'gpu.js': [112 * kB, 36.8 * kB], // 3 kB of it are int8 and f16 matrix multiplication, 1.2 kB replays, 0.3 kB pictures
   'gpu-auto.js': [12 * kB, 5.1 * kB], // only for device 'auto'
   'gpu-types.js': [20 * kB, 5.2 * kB], // only for rare quantization types
   'gpu-pictures.js': [36 * kB, 13 * kB], // only for prompts with pictures

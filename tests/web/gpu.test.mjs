@@ -224,6 +224,54 @@ for (const [name, [aLayer, ofHead]] of Object.entries(kDispatches)) {
   );
 }
 
+// Counts the buffers and bind groups that this worker makes.
+const kMade = `
+  let made = 0;
+  for (const name of ['createBuffer', 'createBindGroup']) {
+    const before = GPUDevice.prototype[name];
+    GPUDevice.prototype[name] = function (given) {
+      made++;
+      return before.call(this, given);
+    };
+  }
+  const channel = new BroadcastChannel('made');
+  channel.onmessage = ({ data }) => data === 'ask' && made && channel.postMessage(made); // other workers make none
+`;
+for (const model of [plain, llama, lfm2])
+  test(
+    `a token of ${model.name} makes no buffers and no bind groups after the second`,
+    { skip: model !== plain && longOnly },
+    async () => {
+      const made = await inPage(
+        async ([source, script]) => {
+          const channel = new BroadcastChannel('made');
+          const ask = () =>
+            new Promise((done) => {
+              channel.onmessage = ({ data }) => done(data);
+              channel.postMessage('ask');
+            });
+          const engine = await load(source, { contextLength: 64, workerUrl: workerAfter(script) });
+          const run = async (count, more) => {
+            await tokensOf(engine, [1, 2, 3], count, more);
+            return ask();
+          };
+          const made = [];
+          for (const more of [{ cachePrompt: false }, { cachePrompt: false, logprobs: undefined }])
+            made.push([await run(9, more), await run(9, more), await run(40, more)]);
+          await engine.dispose();
+          channel.close();
+          return made;
+        },
+        address(model),
+        kMade,
+      );
+      for (const [first, again, longer] of made) {
+        assert.ok(first > 10, `${first} buffers and bind groups`);
+        assert.deepEqual([again, longer], [first, first]);
+      }
+    },
+  );
+
 /** What a generation may ask for, and whether its steps are queued. */
 const kQueues = [
   [{ temperature: 0 }, true],
@@ -560,6 +608,28 @@ for (const model of [plain, llama]) {
     },
   );
 }
+
+test('a budget without room for replays is kept, with the same tokens', async () => {
+  const [whole, tight] = await inPage(async ([source]) => {
+    const run = async (gpuBudget) => {
+      const engine = await load(source, { contextLength: 8, gpuBudget });
+      const loaded = engine.memory().gpu;
+      const tokens = await tokensOf(engine, [1, 2, 3], 5);
+      const { uploaded } = engine.stats().engine;
+      const { gpu } = engine.memory();
+      await engine.dispose();
+      return { tokens, uploaded, loaded, gpu };
+    };
+    const whole = await run();
+    const parameters = 1 << 17; // of dispatches that are not replayed
+    return [whole, await run(whole.loaded + parameters + 64)];
+  }, address(plain));
+  assert.deepEqual(tight.tokens, whole.tokens);
+  assert.equal(tight.uploaded, whole.uploaded);
+  const gpuBudget = whole.loaded + (1 << 17) + 64;
+  assert.ok(whole.gpu > gpuBudget, `${whole.gpu} bytes with replays`);
+  assert.ok(tight.gpu <= gpuBudget, `${tight.gpu} bytes of ${gpuBudget}`);
+});
 
 test('the CPU takes over when the GPU is lost at any moment', async (t) => {
   const times = losses(3);

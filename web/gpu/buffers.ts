@@ -6,6 +6,7 @@ export const enum Usage {
   MapWrite = 2,
   CopySource = 4,
   CopyTarget = 8,
+  Uniform = 64,
   Storage = 128,
 }
 
@@ -28,6 +29,12 @@ export class Buffers {
     });
     this.#all.push(buffer);
     return buffer;
+  }
+
+  drop(buffer: GPUBuffer): void {
+    this.#all.splice(this.#all.indexOf(buffer), 1);
+    this.bytes -= buffer.size;
+    buffer.destroy();
   }
 
   dropAll(): void {

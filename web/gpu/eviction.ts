@@ -88,6 +88,11 @@ export class KvEviction {
     return seeingAll(this.#eviction, position, 1) ? 0 : sinks;
   }
 
+  /** Whether queries are observed, for which many steps have dispatches of their own. */
+  get observes(): boolean {
+    return this.#eviction.slots > 0;
+  }
+
   /** Uploads what the pass needs and the GPU lacks. */
   begin(queue: GPUQueue, words: Uint32Array): void {
     const { slots, sinks, ring, block } = this.#eviction;
@@ -129,6 +134,7 @@ export class KvEviction {
     }
     const all = seeingAll(this.#eviction, first, tokens);
     const whole = call.whole && { length: first + tokens };
+    if (all) to.holds(window + sinks);
     if (all) to.attention({ ...call, tokens: all, ...whole });
     if (all === tokens) return;
     const from = ({ at, ld }: Attention['out']) => ({ at: at + all * ld, ld });

@@ -12,7 +12,7 @@ import type { KvEviction } from './eviction.js';
 import { GpuKvCache } from './kv-cache.js';
 import type { ReadWeights } from './weight-upload.js';
 import { Pieces, WeightUnits } from './weight-units.js';
-import { Kernels, kSplit, type Memory } from './kernels.js';
+import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
@@ -23,6 +23,7 @@ import { GpuRecurrentStates } from './recurrent-states.js';
 import { stepsOf, type Step } from './fusion.js';
 import { kQueueFloats } from './queue-plan.js';
 import { queueBytes, queues, StepQueue } from './step-queue.js';
+import { StepReplays } from './step-replays.js';
 import { timeCoded } from './timing.js';
 
 export type { GpuCounts };
@@ -69,6 +70,7 @@ export class GpuExecutor {
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
   readonly #writer: Writer;
   readonly #queue: StepQueue;
+  readonly #replays: StepReplays;
   readonly #units: WeightUnits;
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
@@ -117,6 +119,14 @@ export class GpuExecutor {
     this.#writer = new Writer(program, layout, caches, this.#tables, this.#eviction);
     this.#queue = new StepQueue(program, plan, layout, this.#writer);
     this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
+    this.#replays = new StepReplays(
+      kernels,
+      this.#memory,
+      buffers,
+      this.#queue,
+      () => (host.gpuBudget || kMaxBytes) - this.bytes,
+      (to, rows, queued) => this.#recordAll(to, rows, 1, queued),
+    );
     this.#counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
@@ -136,23 +146,26 @@ export class GpuExecutor {
    */
   async #prepare(tokens: number, first: number, nRows: number, queued = false): Promise<void> {
     const evicted = this.#eviction?.kindOf(first, tokens);
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens) / kSplit)} ${queued} ${evicted}`;
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted}`;
     if (this.#ready.has(kind)) return;
-    await this.#kernels.prepare(this.#memory, (recorder) => {
-      const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
-      if (queued) this.#queue.embed(recorder, rows, this.#units.place);
-      for (const step of this.#steps) {
-        if (step.op.kind === OpKind.Select) rows.tokens = nRows;
-        else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
-        if (rows.tokens === 0) break;
-        this.#units.each(step.index, (unit, buffer) =>
-          this.#writer.products(recorder, step, unit, buffer, rows),
-        );
-        this.#writer.finish(recorder, step, rows);
-      }
-      if (queued) this.#queue.choose(recorder, rows);
-    });
+    const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
+    await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
     this.#ready.add(kind);
+  }
+
+  /** Records a pass whose weights are on the GPU. */
+  #recordAll(to: Recorder, rows: Rows, nRows: number, queued: boolean): void {
+    if (queued) this.#queue.embed(to, rows, this.#units.place);
+    for (const step of this.#steps) {
+      if (step.op.kind === OpKind.Select) rows.tokens = nRows;
+      else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(to, step, rows);
+      if (rows.tokens === 0) break;
+      this.#units.each(step.index, (unit, buffer) =>
+        this.#writer.products(to, step, unit, buffer, rows),
+      );
+      this.#writer.finish(to, step, rows);
+    }
+    if (queued) this.#queue.choose(to, rows);
   }
 
   /** Errors: NOT_SUPPORTED (names what the GPU does not support), BUDGET_TOO_SMALL. */
@@ -338,7 +351,8 @@ export class GpuExecutor {
       if (width) rows.media = { width, nonCausal: words[Word.NonCausal]! };
       const recorded = await (steps
         ? this.#recordQueue(recording, rows, given)
-        : this.#record(recording, rows, words[Word.FirstRow]!, words[Word.NRows]!, given));
+        : (n === 1 && words[Word.NRows] === 1 && this.#replay(recording, rows, false)) ||
+          this.#record(recording, rows, words[Word.FirstRow]!, words[Word.NRows]!, given));
       back = recorded ? this.#download(recording, words, first, n) : null;
     } finally {
       recording.submit(); // uploaded units are already marked as loaded
@@ -379,12 +393,22 @@ export class GpuExecutor {
       const { live, due } = pass.states;
       const states = { live, due: Number(due === step + 1), ended: this.#layout.queue.ended };
       const rows = { ...pass, tokens: 1, first: pass.first + step, states, step };
-      this.#queue.embed(recording.to(), rows, this.#units.place);
-      if (!(await this.#record(recording, rows, 0, 1, given))) return false;
-      this.#queue.choose(recording.to(), rows);
+      if (!this.#replay(recording, rows, true)) {
+        this.#queue.embed(recording.to(), rows, this.#units.place);
+        if (!(await this.#record(recording, rows, 0, 1, given))) return false;
+        this.#queue.choose(recording.to(), rows);
+      }
       if (this.#queue.submits(step)) recording.submit();
     }
     return true;
+  }
+
+  /** Replays a step of one token; false: it has to be recorded. */
+  #replay(recording: Recording, rows: Rows, queued: boolean): boolean {
+    const { media, states } = rows;
+    if (this.#eviction?.observes || media || states.due || !this.#units.resident) return false;
+    this.#words()[Word.Layer] = this.#steps.at(-1)!.op.layer;
+    return this.#replays.play(recording, rows, queued);
   }
 
   /** Records the whole pass and waits for missing units; false if it was cancelled. */

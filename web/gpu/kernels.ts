@@ -28,11 +28,13 @@ import * as groups from './kernels/groups.js';
 import { Pipelines } from './kernels/pipelines.js';
 import { linearSubgroups } from './kernels/probe.js';
 import * as products from './kernels/matmul.js';
+import { Replay, replayBytes, type RecordedAt } from './kernels/replay.js';
 import * as sampling from './kernels/sampling.js';
 import type { Features } from './kernels/shaders.js';
 import { types } from './kernels/types.js';
 
 export { attentionScratch, kSplit } from './kernels/attention.js';
+export type { Replay };
 export { kChooseScratch, kMaxTopK } from './kernels/sampling.js';
 export type * from './kernels/calls.js';
 export type { Coded, Features, Memory };
@@ -104,11 +106,30 @@ export class Kernels {
     );
   }
 
+  /** What `work` would dispatch. `ahead`: and what later positions need. */
+  #dry(memory: Memory, work: (recorder: Recorder) => void, ahead: boolean): Recorder {
+    const { limits } = this.#device;
+    const recorder = new Recorder(this.#pipelines, limits, null, memory, this.coded, ahead);
+    work(recorder);
+    return recorder;
+  }
+
   /** Compiles all pipelines that `work` needs, in parallel. Nothing is recorded. */
   async prepare(memory: Memory, work: (recorder: Recorder) => void): Promise<void> {
-    const recorder = new Recorder(this.#pipelines, this.#device.limits, null, memory, this.coded);
-    work(recorder);
-    await this.#pipelines.compile(recorder.variants);
+    const { calls } = this.#dry(memory, work, true);
+    await this.#pipelines.compile(calls.map(({ variant }) => variant));
+  }
+
+  /** Records `work` to be replayed. `make` gives a buffer for parameters, or undefined. */
+  replay(
+    memory: Memory,
+    at: RecordedAt,
+    work: (recorder: Recorder) => void,
+    make: (bytes: number) => GPUBuffer | undefined,
+  ): Replay | undefined {
+    const sequence = this.#dry(memory, work, false);
+    const buffer = make(replayBytes(sequence, at.replays));
+    return buffer && new Replay(this.#pipelines, sequence, at, buffer);
   }
 
   /** Frees the buffers that the kernels own. */
@@ -185,7 +206,7 @@ export class Recorder extends Dispatcher {
   mulVec(op: Groups & { vec: number; one?: boolean }): void {
     groups.mulVec(this, op);
   }
-  addVec(op: Groups & { vec: number }): void {
+  addVec(op: Groups & { vec: number; position?: number | undefined }): void {
     groups.addVec(this, op);
   }
 }

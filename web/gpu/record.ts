@@ -291,7 +291,9 @@ export class Writer {
     const { at, ld } = this.place(op.in, 0, rows);
     for (let t = 0; t < rows.tokens;) {
       const steps = Math.floor((first + t + offset) / length);
-      const end = Math.min(rows.tokens, (steps + 1) * length - offset - first);
+      const next = (steps + 1) * length - offset;
+      const end = Math.min(rows.tokens, next - first);
+      to.holds(next);
       const place = { at: at + t * ld, ld };
       const factor = Math.fround(1 + scale * Math.log(1 + steps));
       to.scale({ in: place, out: place, tokens: end - t, n: op.n, scale: factor });

@@ -114,7 +114,7 @@ export class GpuRecurrentStates {
 
   /** The copy with the states after the pass. */
   #after(words: Uint32Array): 0 | 1 {
-    if (words[Word.Steps]) return this.#live;
+    if (words[Word.Steps] || !this.#plan.size) return this.#live;
     return this.#live ? 0 : 1;
   }
 

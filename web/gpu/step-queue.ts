@@ -20,9 +20,11 @@ import type { Rows, Writer } from './record.js';
 
 /** Steps after which what is recorded is submitted, so that the GPU does not wait for the rest. */
 const kSubmits = new Set([0, 4, 20, 36, 52]);
-/** Bytes of the parameters of the most steps that are submitted together. */
+/** Steps that are submitted together, at most. */
+export const kSubmitted = 16;
+/** Bytes of their parameters. */
 export const queueBytes = (program: Program): number =>
-  16 * ((evictionIn(program) ? 2 : 1) * program.ops.length + 8) * 256;
+  kSubmitted * ((evictionIn(program) ? 2 : 1) * program.ops.length + 8) * 256;
 /** How long a queue may take: its tokens come together, and a cancel leaves the rest in vain. */
 const kQueueMs = 100;
 const kMinSteps = 4;
@@ -43,6 +45,8 @@ export class StepQueue {
   readonly #layout: { queue: QueuePlan; buffers: number[] };
   #nStops = 0;
   #sampling: Sampling | undefined;
+  /** Queues with the same sampling have the same dispatches. */
+  kind = '';
 
   constructor(
     program: Program,
@@ -75,6 +79,7 @@ export class StepQueue {
     floats[0] = words[Word.Token]!;
     floats.set(stops, kStops);
     this.#nStops = stops.length;
+    this.kind = `${stops.length}`;
     this.#sampling = undefined;
     if (words[Word.Sampling]) {
       const given = [
@@ -82,6 +87,7 @@ export class StepQueue {
       ];
       floats.set(given.slice(kSampling), kDraws);
       const window = (this.#sampling = given as Sampling)[kSampling - 1];
+      this.kind += ` ${given.slice(0, kSampling - 1)} ${!window}`;
       if (window) {
         const counts = this.#count(words, window, floats.subarray(kLeaving, kStops));
         queue.writeBuffer(arena, 4 * this.#layout.queue.counts, counts);
@@ -118,19 +124,17 @@ export class StepQueue {
             row: row0,
             count,
             cols,
-            ids: this.#layout.queue.tokens + rows.step,
+            ids: this.#layout.queue.tokens,
+            step: rows.step,
             tokens: 1,
             n: op.n,
             out,
             scale: op.scale,
           });
-    const positions = this.#writer.vec(op.vec0);
-    const added = [
-      this.#writer.vec(op.vec1),
-      positions === undefined ? undefined : positions + rows.first * op.n,
-    ];
-    for (const vec of added)
-      if (vec !== undefined) to.addVec({ in: out, out, tokens: 1, n: op.n, vec });
+    const added = { in: out, out, tokens: 1, n: op.n };
+    const [positions, vec] = [this.#writer.vec(op.vec0), this.#writer.vec(op.vec1)];
+    if (vec !== undefined) to.addVec({ ...added, vec });
+    if (positions !== undefined) to.addVec({ ...added, vec: positions, position: rows.first });
   }
 
   /** Records the choice of the token behind the step. */

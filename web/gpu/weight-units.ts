@@ -45,6 +45,12 @@ export class WeightUnits {
   /** The buffer of a unit, which load() fills. */
   readonly place = (unit: number): GPUBuffer => this.#pinned[unit] ?? this.#slot!;
 
+  /** Whether the weights of all operations are on the GPU and stay there. */
+  get resident(): boolean {
+    const end = this.#plan.firstUnit.at(-1)!; // units behind it are the embedding's
+    return this.#there.every((there, unit) => there || unit >= end);
+  }
+
   /** Visits the units of operation `index`. */
   each(index: number, visit: (unit: Unit, buffer: GPUBuffer) => void): void {
     const { units, firstUnit } = this.#plan;

@@ -48,7 +48,7 @@ interface Call {
 
 /** Keeps the calls that bind `weights`. */
 class Kept extends Recorder {
-  readonly calls: Call[] = [];
+  readonly kept: Call[] = [];
   constructor(
     device: GPUDevice,
     features: Features,
@@ -68,7 +68,7 @@ class Kept extends Recorder {
     buffers: GPUBufferBinding[] = [],
   ): void {
     if (buffers.some(({ buffer }) => buffer === this.weights))
-      this.calls.push({ variant, values, size, buffers });
+      this.kept.push({ variant, values, size, buffers });
   }
 }
 
@@ -179,7 +179,7 @@ export async function reads({ type, rows, cols, tokens, codes }: Shape): Promise
     tokens,
   });
   const out = { file, bound: 0, fetched: 0, requested: 0, tiles: 0, dispatches: 0 };
-  for (const call of recorder.calls) {
+  for (const call of recorder.kept) {
     const { fetched, requested } = await dispatch(opened, features, call);
     out.bound += call.buffers[0]!.size!;
     out.fetched += fetched;

@@ -95,6 +95,7 @@ function rotate(
     },
     [norm ? op.heads + (valueRuns ? 2 : 1) * op.kvHeads : Math.ceil(items / 64), op.tokens],
     range,
+    { first: [store ? 1 : 0, 0], table: [0, rot] },
   );
 }
 
@@ -146,6 +147,8 @@ export function attention(to: Dispatcher, op: Attention): void {
   while (Math.ceil(end / split) > kMaxParts) split *= 2;
   let part = Math.floor(begin / split),
     parts = Math.ceil(end / split) - part;
+  const leaves = op.chunked ? begin + window : (part + 1) * split + back;
+  to.holds(Math.min((Math.floor(op.first / kSplit) + 1) * kSplit, window ? leaves : Infinity));
   if (op.tokens > kSplitTokens || parts === 1) [split, part, parts] = [0x7fffffff, 0, 1];
   const { kept, scratch } = op;
   const merged = parts > 1 || kept !== undefined;
@@ -251,5 +254,6 @@ function attend(to: Dispatcher, op: Attention, positions: Positions): void {
     },
     [Math.ceil(rows / tileRows), op.kvHeads, parts],
     range,
+    { first: [1, 0], length: [Number(causal), 0] },
   );
 }

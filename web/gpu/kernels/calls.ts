@@ -208,6 +208,7 @@ export interface Rows {
   count: number;
   cols: number;
   ids: number;
+  step?: number; // in a queue: ids of its first step are at `ids`, one for each step
   tokens: number;
   column?: number;
   n: number;

@@ -2,6 +2,7 @@
 
 import type { CodebookBuffers } from './codebooks.js';
 import type { Pipelines } from './pipelines.js';
+import type { Call, Growth, Replay } from './replay.js';
 import type { Features, Values, Variant } from './shaders.js';
 
 /** `acts`: buffer for int8 activations; without it, none are used. */
@@ -18,8 +19,12 @@ export interface Coded {
 }
 
 export class Dispatcher {
-  /** In a dry run: the variants that would be dispatched. */
-  readonly variants: Variant[] = [];
+  /** In a dry run: what would be dispatched. */
+  readonly calls: Call[] = [];
+  /** In a dry run: the position from which on other calls follow. */
+  until = Infinity;
+  /** Whether this dry run also has what later positions need, to compile it. */
+  readonly ahead: boolean;
   readonly limits: GPUSupportedLimits;
   readonly features: Features;
   readonly acts: GPUBuffer | undefined;
@@ -31,6 +36,7 @@ export class Dispatcher {
   readonly #pass: GPUComputePassEncoder | null;
   readonly #memory: Memory;
   #dispatches = 0;
+  #replayed = 0;
 
   /** @internal `pass`: null for a dry run. */
   constructor(
@@ -39,6 +45,7 @@ export class Dispatcher {
     pass: GPUComputePassEncoder | null,
     memory: Memory,
     coded: Coded,
+    ahead = false,
   ) {
     this.#pipelines = pipelines;
     this.limits = limits;
@@ -48,14 +55,23 @@ export class Dispatcher {
     this.coded = coded;
     this.#pass = pass;
     this.#memory = memory;
+    this.ahead = ahead;
   }
 
-  /** Whether nothing is recorded. */
-  get dry(): boolean {
-    return !this.#pass;
-  }
   get dispatches(): number {
-    return this.#dispatches;
+    return this.#dispatches + this.#replayed;
+  }
+
+  /** Marks calls that depend on the position: they are the same before position `until`. */
+  holds(until: number): void {
+    this.until = Math.min(this.until, until);
+  }
+
+  /** Records a replay for the step at position `first`. */
+  play(replay: Replay, first: number, step: number): void {
+    replay.play(this.#pipelines.queue, this.#pass!, first, step);
+    this.#replayed += replay.dispatches;
+    this.weightBytes += replay.weightBytes;
   }
 
   end(): void {
@@ -69,11 +85,11 @@ export class Dispatcher {
     values: Values,
     size: readonly number[],
     buffers: GPUBufferBinding[] = [],
+    growth?: Growth,
   ): void {
     if (size.includes(0)) return;
-    if (!this.#pass) this.variants.push(variant);
-    else {
-      const all = [{ buffer: this.#memory.arena }, { buffer: this.#memory.vectors }, ...buffers];
+    const all = [{ buffer: this.#memory.arena }, { buffer: this.#memory.vectors }, ...buffers];
+    if (this.#pass)
       this.#pipelines.dispatch(
         this.#pass,
         this.#dispatches,
@@ -82,7 +98,7 @@ export class Dispatcher {
         all,
         size,
       );
-    }
+    else this.calls.push({ variant, values, size, buffers: all, growth });
     ++this.#dispatches;
   }
 }

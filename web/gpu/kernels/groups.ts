@@ -4,6 +4,7 @@
 import type { Activate, Combine, Convolve, Groups, Norm, Place, Route } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import { activations, unaries } from './expressions.js';
+import type { Growth } from './replay.js';
 import type { Values, Variant } from './shaders.js';
 import combineText from '../../../kernels/wgsl/combine.wgsl';
 import convolveText from '../../../kernels/wgsl/convolve.wgsl';
@@ -134,7 +135,13 @@ export function convolve(to: Dispatcher, op: Convolve): void {
 }
 
 /** Elementwise `expression` of x (in), y (out), z (other), v (vector) and p.a to p.d. */
-function map(to: Dispatcher, op: Groups, expression: string, more: Values = {}): void {
+function map(
+  to: Dispatcher,
+  op: Groups,
+  expression: string,
+  more: Values = {},
+  growth?: Growth,
+): void {
   const heads = op.heads ?? 1;
   to.run(
     { name: 'map', texts: [mapText], words: { EXPRESSION: expression } },
@@ -160,6 +167,8 @@ function map(to: Dispatcher, op: Groups, expression: string, more: Values = {}):
       ...more,
     },
     [Math.ceil((op.n * heads) / 64), op.tokens],
+    [],
+    growth,
   );
 }
 
@@ -222,7 +231,12 @@ export function mulVec(to: Dispatcher, op: Groups & { vec: number; one?: boolean
   map(to, op, 'x * v', { vector: op.vec, vector_step: op.one ? 0 : 1 });
 }
 
-/** out = in + vec: a token type embedding or position embedding. */
-export function addVec(to: Dispatcher, op: Groups & { vec: number }): void {
-  map(to, op, 'x + v', { vector: op.vec, vector_step: 1 });
+/** out = in + vec: a token type embedding, or that of `position`, whose row is as long. */
+export function addVec(
+  to: Dispatcher,
+  { position, ...op }: Groups & { vec: number; position?: number | undefined },
+): void {
+  const vector = op.vec + (position ?? 0) * op.n;
+  const growth: Growth | undefined = position === undefined ? position : { vector: [op.n, 0] };
+  map(to, op, 'x + v', { vector, vector_step: 1 }, growth);
 }

@@ -370,7 +370,7 @@ export function rows(to: Dispatcher, op: Rows): void {
       },
       {
         base: [piece.base],
-        ids: op.ids,
+        ids: op.ids + (op.step ?? 0),
         y: op.out.at,
         y_ld: op.out.ld,
         cols: op.cols,
@@ -385,6 +385,7 @@ export function rows(to: Dispatcher, op: Rows): void {
       },
       [Math.ceil(units / 64), op.tokens],
       [piece.range, ...(codebook ?? [])],
+      op.step === undefined ? undefined : { ids: [0, 1] },
     );
   }
 }

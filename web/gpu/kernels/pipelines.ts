@@ -12,7 +12,7 @@ import {
   writeFields,
 } from './shaders.js';
 
-const kSlotBytes = 256; // the largest alignment of dynamic offsets that WebGPU allows
+export const kSlotBytes = 256; // the largest alignment of dynamic offsets that WebGPU allows
 const kSlots = 512; // per uniform buffer
 const kBindGroups = 4096; // cached at most
 
@@ -41,6 +41,9 @@ export class Pipelines {
     this.codebooks = new CodebookBuffers(device);
   }
 
+  get queue(): GPUQueue {
+    return this.#device.queue;
+  }
   get count(): number {
     return this.#compiled.size;
   }
@@ -125,14 +128,16 @@ export class Pipelines {
     return name;
   }
 
-  /** The bind group for uniform buffer `chunk` and these buffers, in the order of bindings. */
-  #group(bound: Bound, chunk: number, buffers: GPUBufferBinding[]): GPUBindGroup {
-    const names = buffers.map((b) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`);
-    const key = `${bound} ${chunk} ${names.join(' ')}`;
+  /** The bind group for a buffer of parameters and these buffers, in the order of bindings. */
+  group(bound: Bound, parameters: GPUBuffer, buffers: GPUBufferBinding[]): GPUBindGroup {
+    const all = [{ buffer: parameters, size: kSlotBytes }, ...buffers];
+    const names = all.map(
+      (b: GPUBufferBinding) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`,
+    );
+    const key = `${bound} ${names.join(' ')}`;
     let group = this.#groups.get(key);
     if (group) return group;
     if (this.#groups.size >= kBindGroups) this.#groups.clear();
-    const all = [{ buffer: this.#uniform(chunk), size: kSlotBytes }, ...buffers];
     group = this.#device.createBindGroup({
       layout: this.#layout(bound),
       entries: all.map((resource, binding) => ({ binding, resource })),
@@ -152,7 +157,7 @@ export class Pipelines {
   ): void {
     const chunk = Math.floor(index / kSlots),
       slot = index % kSlots;
-    const group = this.#group(compiled.bound, chunk, buffers);
+    const group = this.group(compiled.bound, this.#uniform(chunk), buffers);
     const words = this.#words[chunk]!;
     writeFields(
       compiled.fields,

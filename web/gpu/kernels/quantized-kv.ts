@@ -68,9 +68,12 @@ export function store(
     },
     [heads + (owned ? 2 * kvHeads : 0), tokens],
     range,
+    { first: [1, 0], table: [0, rot] },
   );
+  if (!grouped || !owned) return;
   const { from, count } = groupsOf(first, tokens);
-  if (!grouped || !owned || !(count || to.dry)) return;
+  to.holds(count ? first + 1 : from + kGroup - 1);
+  if (!(count || to.ahead)) return;
   const blocks = kvHeads * (Math.ceil(dk / kBlock) + Math.ceil(dv / kBlock));
   to.run(
     { name: 'group into q4_0', texts: () => [binding(), groupQ4], bound: 'written' },

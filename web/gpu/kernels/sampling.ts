@@ -49,5 +49,7 @@ export function choose(to: Dispatcher, { sampling = kGreedy, counts, ...op }: Ch
         presence,
       },
       [last || parts],
+      [],
+      { step: [0, 1] },
     );
 }

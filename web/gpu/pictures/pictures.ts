@@ -113,8 +113,7 @@ class PictureEncoder {
 
   #drop(buffer: GPUBuffer): void {
     this.#buffers.splice(this.#buffers.indexOf(buffer), 1);
-    this.#executor.shared.buffers.bytes -= buffer.size;
-    buffer.destroy();
+    this.#executor.shared.buffers.drop(buffer);
   }
 
   #close(): void {
