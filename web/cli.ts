@@ -39,7 +39,12 @@ const common = {
   help: { ...flag, short: 'h' },
 } as const;
 /** Where forward passes are computed. */
-const device = { device: text, 'gpu-budget': text, 'gpu-layers': text } as const;
+const device = {
+  device: text,
+  'power-preference': text,
+  'gpu-budget': text,
+  'gpu-layers': text,
+} as const;
 /** Prompts with pictures. */
 const vision = { projector: text, 'image-tokens': text } as const;
 const talking = {
@@ -154,7 +159,8 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
   info MODEL           print metadata, memory plan and speed estimate
 
       [--memory-budget 64M] [--threads T] [-c N] [--kernels NAME]
-      [--device wasm|webgpu|auto] [--gpu-budget 4G] [--gpu-layers N]    a GPU needs the npm package webgpu:
+      [--device wasm|webgpu|auto] [--gpu-budget 4G] [--gpu-layers N]
+      [--power-preference low-power|high-performance]    a GPU needs the npm package webgpu:
       npx -p sluice-llm -p webgpu sluice-llm serve MODEL --device webgpu
       [--projector P | off] [--image-tokens MIN:MAX]    vision projector; with --image the one beside the model
       [--header 'NAME: VALUE']… [--token T] [--hf-endpoint URL]    also of pull (HF_TOKEN, HF_ENDPOINT)

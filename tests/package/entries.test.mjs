@@ -130,6 +130,11 @@ test('an error is one sentence on stderr', () => {
     [['run', model, '-p', 'x', '--what'], 2, /--what/],
     [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/],
     [['run', model, '-p', 'x', '-n', 'many'], 2, /"many" is not a whole number/],
+    [
+      ['serve', model, '--device', 'webgpu', '--power-preference', 'low'],
+      2,
+      /--power-preference: "low" is not low-power or high-performance/,
+    ],
     [['serve', model, '-np', '65'], 2, /--parallel: "65" is not a whole number from 1 to 64/],
     [['serve', model, '-md', join(folder, 'draft.gguf')], 1, /draft\.gguf/],
     [['info', join(folder, 'none.gguf')], 1, /none\.gguf/],

@@ -109,6 +109,11 @@ const tables = {
     ],
     [loadWith({ device: 'cuda' }), wrong, 'device must be wasm, webgpu or auto.'],
     [
+      loadWith({ powerPreference: 'low' }),
+      wrong,
+      'powerPreference must be low-power or high-performance.',
+    ],
+    [
       loadWith({ lora: 'a.gguf' }),
       wrong,
       'lora must be a list of adapters, each { source, scale }.',

@@ -662,9 +662,9 @@ test('the next engine takes over the device, its pipelines and no memory', async
       const channel = new BroadcastChannel('buffers');
       channel.onmessage = ({ data: [, bytes] }) => (buffers = bytes);
       const options = { contextLength: 8, workerUrl: workerAfter(`{${kWorker}}{${script}}`) };
-      const run = async (count) => {
+      const run = async (count, powerPreference = 'high-performance') => {
         const began = performance.now();
-        const engine = await load(source, options);
+        const engine = await load(source, { ...options, powerPreference });
         const tokens = await tokensOf(engine, [1, 2, 3], 1);
         const firstMs = performance.now() - began;
         tokens.push(...(await tokensOf(engine, [1, 2, 3], count)));
@@ -676,23 +676,26 @@ test('the next engine takes over the device, its pipelines and no memory', async
       const runs = [await run(4), await run(4)];
       await eventually(() => buffers === 0, 'a device that waits has no buffers', 5);
       await loseGpu('idle');
-      runs.push(await run(4));
+      runs.push(await run(4, 'low-power'));
       channel.close();
       return runs;
     },
     address(plain),
     kCounted,
   );
-  const [first, second, third] = runs;
+  const [first, second, ...others] = runs;
   t.diagnostic(runs.map((run) => `${run.pipelines} in ${run.firstMs.toFixed(0)} ms`).join(', '));
   assert.equal(first.device, 'webgpu');
   assert.ok(first.pipelines > 3, `${first.pipelines} pipelines`);
   const { firstMs: _, ...told } = second;
   assert.deepEqual(told, { ...told, tokens: first.tokens, device: 'webgpu', pipelines: 0 });
   assert.equal(second.gpu, first.gpu);
-  // A device that is lost while it waits is replaced.
-  assert.deepEqual([third.device, third.tokens], ['webgpu', first.tokens]);
-  assert.ok(third.pipelines > 3, `${third.pipelines} pipelines after a loss`);
+  // A device with another power preference is replaced, and one that is lost while it waits.
+  assert.equal(others.length, 2);
+  for (const { device, tokens, pipelines } of others) {
+    assert.deepEqual([device, tokens], ['webgpu', first.tokens]);
+    assert.ok(pipelines > 3, `${pipelines} pipelines`);
+  }
 });
 
 // --- another memory budget, which means another worker and another device ------------------------
@@ -723,6 +726,7 @@ const kCounted = `
     tell();
   };
   addEventListener('message', ({ data }) => {
+      runs.push(await run(4, 'low-power'));
     if (data.method !== 'load') return;
     const [spec] = data.args;
     spec.gpuKernels ??= { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
@@ -914,6 +918,38 @@ test('measurement decides: the CPU is chosen over a software adapter', async () 
   ])
     assert.ok(Number.isFinite(rate) && rate > 0, rate);
   assert.deepEqual(Object.keys(measured.gpuKernels), ['subgroups', 'f16', 'int8']);
+});
+
+// Keeps what adapters are requested with. There is none.
+const kAsked = `
+  const asked = new BroadcastChannel('asked');
+  GPU.prototype.requestAdapter = async ({ powerPreference }) => {
+    asked.postMessage(powerPreference);
+    return null;
+  };
+`;
+
+test('powerPreference is what the adapter is requested with', async () => {
+  const asked = await inPage(
+    async ([source, script]) => {
+      const asked = [];
+      const channel = new BroadcastChannel('asked');
+      channel.onmessage = ({ data }) => asked.push(data);
+      const workerUrl = workerAfter(script);
+      for (const powerPreference of ['low-power', 'high-performance', undefined]) {
+        const { code } = await load(source, { powerPreference, workerUrl }).catch((error) => error);
+        asked.push(code);
+      }
+      const options = { device: 'auto', powerPreference: 'low-power', cache: 'none', workerUrl };
+      await Engine.inspect(source, options);
+      await eventually(() => asked.length === 7, 'four adapters are requested', 5);
+      channel.close();
+      return asked.filter((one) => one !== 'NOT_SUPPORTED');
+    },
+    address(plain),
+    kAsked,
+  );
+  assert.deepEqual(asked, ['low-power', 'high-performance', 'high-performance', 'low-power']);
 });
 
 for (const model of [plain, llama]) {

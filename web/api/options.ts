@@ -28,13 +28,12 @@ import type {
   SourceSpec,
   TokenizeSpec,
 } from '../protocol/messages.js';
-import type { CacheMode } from '../protocol/types.js';
 import { platform } from './platform.js';
 import type { Sources } from '../io/sources.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad =
-  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads projector imageTokens device gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput timeBreakdown draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
+  'memoryBudget contextLength kvType kvPolicy kvSinks kvCapacity approximate threads projector imageTokens device powerPreference gpuBudget gpuLayers kernels signal cache cacheDir onProgress structuredOutput timeBreakdown draft parallel lora headers token fetch hfEndpoint wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate =
   'maxTokens stop stopTokenIds temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs postSamplingProbs images addSpecial parseSpecial literalSpans continuation skipSpecialTokens cachePrompt ignoreEos grammar regex choice jsonSchema';
 true satisfies AssertSameKeys<SplitNames<typeof kLoad> | 'tuning', keyof InspectOptions>;
@@ -69,6 +68,7 @@ export async function loadSpec(
     wasmUrl,
     kernels = '',
     kvType = 'f16',
+    powerPreference = 'high-performance',
     gpuLayers,
     parallel = 1,
     approximate = {},
@@ -86,7 +86,7 @@ export async function loadSpec(
   if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
     invalid('parallel must be from 1 to 64, with device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
-  const cache = cacheMode(options.cache ?? 'default');
+  const cache = oneOf('cache', options.cache ?? 'default', 'default, only, reload or none');
   const sources = await sourcesOf(options, [source, draft, projector]);
   const model = await (sources ? sources.model(source) : sourceSpec(source));
   const specOf = (other: ModelSource) => (sources ? sources.spec(other) : sourceSpec(other));
@@ -131,9 +131,8 @@ export async function loadSpec(
       maxTokens: count('imageTokens.max', imageTokens.max),
     },
     lora: await adapterSpecs(options.lora, options, sources),
-    device: /^(wasm|webgpu|auto)$/.test(device)
-      ? device
-      : invalid('device must be wasm, webgpu or auto.'),
+    device: oneOf('device', device, 'wasm, webgpu or auto'),
+    powerPreference: oneOf('powerPreference', powerPreference, 'low-power or high-performance'),
     gpuBudget: byteCount('gpuBudget', options.gpuBudget),
     gpuLayers:
       gpuLayers === undefined
@@ -198,10 +197,9 @@ async function sourcesOf(options: InspectOptions, list?: unknown[]): Promise<Sou
 const nestedInFirefox =
   typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
 
-function cacheMode(mode: CacheMode): CacheMode {
-  return /^(default|only|reload|none)$/.test(mode)
-    ? mode
-    : invalid('cache must be default, only, reload or none.');
+/** The value, if it is one of those that the text names. */
+function oneOf<T extends string>(name: string, value: T, names: string): T {
+  return names.split(/, | or /).includes(value) ? value : invalid(`${name} must be ${names}.`);
 }
 
 export function sourceSpec(source: ModelSource): SourceSpec {

@@ -75,6 +75,13 @@ function deviceOf({ device }: Values): EngineOptions['device'] {
   throw new UsageError(`--device: "${String(device)}" is not wasm, webgpu or auto`);
 }
 
+function powerOf({ 'power-preference': power }: Values): EngineOptions['powerPreference'] {
+  if (power === undefined || power === 'low-power' || power === 'high-performance') return power;
+  throw new UsageError(
+    `--power-preference: "${String(power)}" is not low-power or high-performance`,
+  );
+}
+
 /** MIN:MAX, each of which may be missing. */
 function imageTokens({ 'image-tokens': text }: Values): EngineOptions['imageTokens'] {
   if (text === undefined) return undefined;
@@ -100,6 +107,7 @@ export function engineOptions(values: Values): EngineOptions {
     contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,
     device: deviceOf(values),
+    powerPreference: powerOf(values),
     gpuBudget: size(values, 'gpu-budget'),
     gpuLayers: number(values, 'gpu-layers'),
     cacheDir: values['cache-dir'] as string | undefined,

@@ -6,9 +6,8 @@ import type { Coded, Features } from './kernels.js';
 
 const kFeatures = ['subgroups', 'shader-f16'];
 
-export const adapterFor = async (): Promise<GPUAdapter | null> =>
-  (await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: 'high-performance' })) ??
-  null;
+export const adapterFor = async (powerPreference: GPUPowerPreference): Promise<GPUAdapter | null> =>
+  (await globalThis.navigator?.gpu?.requestAdapter({ powerPreference })) ?? null;
 
 /**
  * Whether the adapter is implemented in software. The engine's CPU kernels are faster than those.

@@ -34,7 +34,7 @@ export async function advise(
   header: HeaderReader,
   start: StartEngine,
 ): Promise<DeviceSelection> {
-  const adapter = await adapterFor();
+  const adapter = await adapterFor(spec.powerPreference);
   if (!adapter) return onlyCpu('No WebGPU adapter is available.');
   const name = adapterName(adapter);
   if (spec.device === 'auto' && isSoftware(adapter))

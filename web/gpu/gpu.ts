@@ -83,10 +83,10 @@ const kEncoder = 512 << 20;
 
 /** Finds a GPU. Null if the CPU was selected. Errors: NOT_SUPPORTED if there is no GPU. */
 async function findGpu(spec: LoadSpec): Promise<GpuPath | null> {
-  const { device, gpuMinBatch: gpuMinBatch, gpuLayers, projectorSource } = spec;
+  const { device, gpuMinBatch, gpuLayers, projectorSource, powerPreference } = spec;
   const auto = device === 'auto';
   if (gpuMinBatch === Infinity || gpuLayers === 0) return null;
-  const adapter = await adapterFor();
+  const adapter = await adapterFor(powerPreference);
   if (adapter) {
     const open = (host: GpuHost): Promise<Gpu | null> =>
       openGpu(adapter, host).catch((error: SluiceError) => {
@@ -115,7 +115,7 @@ const warner =
  */
 async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
   const again = async (gpuKernels: GpuKernels): Promise<Gpu | null> => {
-    const found = await adapterFor(); // an adapter provides only one device
+    const found = await adapterFor(spec.powerPreference); // an adapter provides only one device
     return found && openGpu(found, { ...host, spec: { ...host.spec, gpuKernels: gpuKernels } });
   };
   const { binding, memory, io, spec } = host;
@@ -129,7 +129,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   }
   const lost = (why: string): void =>
     warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU continues.`);
-  const open = await openDevice(adapter);
+  const open = await openDevice(adapter, spec.powerPreference);
   const program = JSON.parse(binding.attachGpu()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, kWords);
   program.deepstack = words[Word.NDeepstack]!;

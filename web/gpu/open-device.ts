@@ -9,13 +9,15 @@ let kept: OpenDevice | null = null;
 
 export class OpenDevice {
   readonly device: GPUDevice;
+  readonly preference: string;
   #why: string | undefined;
   #onLost: ((why: string) => void) | null = null;
   #kernels: Kernels | undefined;
   #options = '';
 
-  constructor(device: GPUDevice) {
+  constructor(device: GPUDevice, preference: string) {
     this.device = device;
+    this.preference = preference;
     // Later, since Dawn in Node waits forever if a device is destroyed within this event.
     device.addEventListener('uncapturederror', ({ error }) =>
       setTimeout(() => this.#onLost?.(error.message)),
@@ -46,11 +48,16 @@ export class OpenDevice {
   }
 }
 
-/** The device that was kept, or one of `adapter`. Errors: NOT_SUPPORTED. */
-export async function openDevice(adapter: GPUAdapter): Promise<OpenDevice> {
-  const open = kept ?? new OpenDevice(await deviceOf(adapter));
+/**
+ * The device that was kept, if it has the same power preference, or one of `adapter`. Errors:
+ * NOT_SUPPORTED.
+ */
+export async function openDevice(adapter: GPUAdapter, preference: string): Promise<OpenDevice> {
+  const last = kept;
   kept = null;
-  return open;
+  if (last && last.preference === preference) return last;
+  last?.device.destroy();
+  return new OpenDevice(await deviceOf(adapter), preference);
 }
 
 /** Keeps a device for the next engine. Its buffers must be destroyed, and no work running. */

@@ -11,6 +11,7 @@ import type {
   MemoryPlan,
   MemoryReport,
   GeneratedToken,
+  PowerPreference,
   ProgressEvent,
   SamplingOptions,
 } from './types.js';
@@ -125,6 +126,7 @@ export interface LoadSpec {
   imageTokens: { minTokens: number; maxTokens: number };
   lora: AdapterSpec[];
   device: Device;
+  powerPreference: PowerPreference;
   /** Bytes on the GPU; 0: chosen automatically. */
   gpuBudget: number;
   /**

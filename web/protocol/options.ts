@@ -2,7 +2,14 @@
 // api/options.ts validates them and converts them to the messages for the worker.
 
 import type { IoTuning } from './messages.js';
-import type { CacheMode, Device, KvTypes, ProgressEvent, SamplingOptions } from './types.js';
+import type {
+  CacheMode,
+  Device,
+  KvTypes,
+  PowerPreference,
+  ProgressEvent,
+  SamplingOptions,
+} from './types.js';
 
 /** One file of a model. FileSystemFileHandle, which projects without the DOM library lack. */
 type ModelFileSource = string | URL | Blob | { getFile(): Promise<Blob> };
@@ -91,6 +98,11 @@ export interface InspectOptions {
    * (see Engine.inspect) and uses the faster one for prefill and for decoding. Default 'wasm'.
    */
   device?: Device;
+  /**
+   * Which GPU to use on a machine that has several: 'low-power' saves battery. WebGPU takes it as a hint. Default
+   * 'high-performance'.
+   */
+  powerPreference?: PowerPreference;
   /**
    * Bytes, or a text such as '2G', for weights, KV cache and activations on the GPU. Weights that do not fit stream.
    * Default: what the model needs, at most 4 GiB.

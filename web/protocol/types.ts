@@ -13,6 +13,9 @@ export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 /** Compute device: 'wasm' (CPU), 'webgpu' (GPU), or 'auto' (the faster one, measured). */
 export type Device = 'wasm' | 'webgpu' | 'auto';
 
+/** Which GPU to use where there are several: WebGPU's `powerPreference`. */
+export type PowerPreference = 'low-power' | 'high-performance';
+
 /** KV cache type: how the values of the KV cache are stored. */
 export type KvType = 'f16' | 'q8_0' | 'q4_0' | 'q2';
 
