@@ -655,6 +655,54 @@ test('loads and disposals at any moment leave nothing behind', { skip: longOnly 
   assert.equal(results.length, 1, results.join('\n'));
 });
 
+// Refuses memory for an engine's buffers, once.
+const kRefuses = `
+  const { pushErrorScope, popErrorScope } = GPUDevice.prototype;
+  const scopes = [];
+  let refused = false;
+  GPUDevice.prototype.pushErrorScope = function (filter) {
+    scopes.push(filter);
+    pushErrorScope.call(this, filter);
+  };
+  GPUDevice.prototype.popErrorScope = async function () {
+    const error = await popErrorScope.call(this);
+    if (scopes.pop() !== 'out-of-memory' || refused) return error;
+    refused = true;
+    return new Error('not that much');
+  };
+`;
+
+test('a GPU that refuses memory gets half of the weights', async () => {
+  const [whole, half] = await inPage(
+    async ([source, counted, refuses]) => {
+      const runs = [];
+      for (const more of ['', refuses]) {
+        let buffers;
+        const channel = new BroadcastChannel('buffers');
+        channel.onmessage = ({ data: [, bytes] }) => (buffers = bytes);
+        const workerUrl = workerAfter(`{${kWorker}}{${counted}}{${more}}`);
+        const engine = await load(source, { contextLength: 8, workerUrl });
+        const tokens = await tokensOf(engine, [1, 2, 3], 5);
+        const { device, engine: counts } = engine.stats();
+        const { gpu } = engine.memory();
+        await eventually(() => buffers === gpu, `the buffers have ${gpu} bytes`, 5);
+        await engine.dispose();
+        channel.close();
+        runs.push({ tokens, device, gpu, uploaded: counts.uploaded });
+      }
+      return runs;
+    },
+    address(plain),
+    kCounted,
+    kRefuses,
+  );
+  assert.deepEqual([half.device, half.tokens], ['webgpu', whole.tokens]);
+  assert.ok(half.gpu < 0.75 * whole.gpu, `${half.gpu} of ${whole.gpu} bytes`);
+  // Five passes, for which half of the weights stream.
+  const times = half.uploaded / whole.uploaded;
+  assert.ok(times > 2 && times < 5, `weights are uploaded ${times} times`);
+});
+
 test('the next engine takes over the device, its pipelines and no memory', async (t) => {
   const runs = await inPage(
     async ([source, script]) => {
@@ -675,6 +723,7 @@ test('the next engine takes over the device, its pipelines and no memory', async
       };
       const runs = [await run(4), await run(4)];
       await eventually(() => buffers === 0, 'a device that waits has no buffers', 5);
+      runs.push(await run(4, 'low-power'));
       await loseGpu('idle');
       runs.push(await run(4, 'low-power'));
       channel.close();
@@ -726,7 +775,6 @@ const kCounted = `
     tell();
   };
   addEventListener('message', ({ data }) => {
-      runs.push(await run(4, 'low-power'));
     if (data.method !== 'load') return;
     const [spec] = data.args;
     spec.gpuKernels ??= { subgroups: true, f16: true, int8: { gemv: false, gemm: false } };
@@ -872,6 +920,38 @@ test('if the GPU is gone when the budget changes, the CPU continues', async () =
   assert.ok(told.tokens.every((tokens) => tokens.length === 3));
 });
 
+// Keeps what adapters are requested with. There is none.
+const kAsked = `
+  const asked = new BroadcastChannel('asked');
+  GPU.prototype.requestAdapter = async ({ powerPreference }) => {
+    asked.postMessage(powerPreference);
+    return null;
+  };
+`;
+
+test('powerPreference is what the adapter is requested with', async () => {
+  const asked = await inPage(
+    async ([source, script]) => {
+      const asked = [];
+      const channel = new BroadcastChannel('asked');
+      channel.onmessage = ({ data }) => asked.push(data);
+      const workerUrl = workerAfter(script);
+      for (const powerPreference of ['low-power', 'high-performance', undefined]) {
+        const { code } = await load(source, { powerPreference, workerUrl }).catch((error) => error);
+        asked.push(code);
+      }
+      const options = { device: 'auto', powerPreference: 'low-power', cache: 'none', workerUrl };
+      await Engine.inspect(source, options);
+      await eventually(() => asked.length === 7, 'four adapters are requested', 5);
+      channel.close();
+      return asked.filter((one) => one !== 'NOT_SUPPORTED');
+    },
+    address(plain),
+    kAsked,
+  );
+  assert.deepEqual(asked, ['low-power', 'high-performance', 'high-performance', 'low-power']);
+});
+
 // --- device selection ----------------------------------------------------------------------------
 
 test('measurement decides: the CPU is chosen over a software adapter', async () => {
@@ -918,38 +998,6 @@ test('measurement decides: the CPU is chosen over a software adapter', async () 
   ])
     assert.ok(Number.isFinite(rate) && rate > 0, rate);
   assert.deepEqual(Object.keys(measured.gpuKernels), ['subgroups', 'f16', 'int8']);
-});
-
-// Keeps what adapters are requested with. There is none.
-const kAsked = `
-  const asked = new BroadcastChannel('asked');
-  GPU.prototype.requestAdapter = async ({ powerPreference }) => {
-    asked.postMessage(powerPreference);
-    return null;
-  };
-`;
-
-test('powerPreference is what the adapter is requested with', async () => {
-  const asked = await inPage(
-    async ([source, script]) => {
-      const asked = [];
-      const channel = new BroadcastChannel('asked');
-      channel.onmessage = ({ data }) => asked.push(data);
-      const workerUrl = workerAfter(script);
-      for (const powerPreference of ['low-power', 'high-performance', undefined]) {
-        const { code } = await load(source, { powerPreference, workerUrl }).catch((error) => error);
-        asked.push(code);
-      }
-      const options = { device: 'auto', powerPreference: 'low-power', cache: 'none', workerUrl };
-      await Engine.inspect(source, options);
-      await eventually(() => asked.length === 7, 'four adapters are requested', 5);
-      channel.close();
-      return asked.filter((one) => one !== 'NOT_SUPPORTED');
-    },
-    address(plain),
-    kAsked,
-  );
-  assert.deepEqual(asked, ['low-power', 'high-performance', 'high-performance', 'low-power']);
 });
 
 for (const model of [plain, llama]) {

@@ -1012,6 +1012,10 @@ export function moreAttention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });
   attend(h, { heads: 8, kvHeads: 4, dk: 128, dv: 128, tokens: 20, first: 3, rot: 128, neox: true });
   attend(h, { heads: 2, kvHeads: 1, dk: 256, dv: 256, tokens: 5, first: 30, softcap: 3 });
+  attend(h, { heads: 4, kvHeads: 2, dk: 80, dv: 80, tokens: 1, first: 300, rot: 80, neox: true });
+  attend(h, { heads: 4, kvHeads: 4, dk: 80, dv: 80, tokens: 9, first: 40, rot: 32, neox: true });
+  attend(h, { heads: 6, kvHeads: 2, dk: 112, dv: 112, tokens: 1, first: 20, rot: 112 });
+  attend(h, { heads: 4, kvHeads: 2, dk: 112, dv: 112, tokens: 21, first: 3, rot: 112, neox: true });
   attend(h, { heads: 4, kvHeads: 1, dk: 96, dv: 64, tokens: 9, first: 17, inKeys: true });
   attend(h, { heads: 2, kvHeads: 1, dk: 576, dv: 512, tokens: 2, first: 10, inKeys: true });
   attend(h, {
