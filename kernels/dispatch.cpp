@@ -19,6 +19,12 @@ struct Choice {
   return true;
 }
 
+#if defined(SLUICE_COMMON_TYPES)
+#define SLUICE_TABLE kCommonTable
+#else
+#define SLUICE_TABLE kTable
+#endif
+
 #if defined(__x86_64__)
 constexpr Choice kChoices[] = {{&avx512vnni::kTable, platform::has_avx512vnni},
                                {&avx2::kTable, platform::has_avx2},
@@ -27,12 +33,12 @@ constexpr Choice kChoices[] = {{&avx512vnni::kTable, platform::has_avx512vnni},
 constexpr Choice kChoices[] = {
     {&neondot::kTable, platform::has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_TABLE)    // the page chose the binary: web/worker/variant.ts
-constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, SLUICE_WASM_TABLE::runs_here}};
+constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::SLUICE_TABLE, SLUICE_WASM_TABLE::runs_here}};
 #elif defined(SLUICE_WASM_RELAXED)  // a test program has both
 constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, wasmrelaxed::runs_here},
                                {&wasmrelaxed16::kTable, wasmrelaxed16::runs_here}};
 #elif defined(__wasm_simd128__)
-constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
+constexpr Choice kChoices[] = {{&wasm128::SLUICE_TABLE, always}};
 #else
 constexpr Choice kChoices[] = {{&scalar::kTable, always}};
 #endif
