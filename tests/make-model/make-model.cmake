@@ -6,7 +6,8 @@ add_library(sluice_make_model STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(sluice_make_model PUBLIC sluice_base sluice_flags)
 
 add_executable(sluice-make-model EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/main.cpp)
-# CLI11 throws. The engine's libraries pass -fno-exceptions on, so this must come last.
+# CLI11 throws. The engine's libraries pass -fno-exceptions on, so this must come last. The library does
+# the work, so its templates need little optimization.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/main.cpp
-                            PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
+                            PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti;-O1")
 target_link_libraries(sluice-make-model PRIVATE sluice_make_model sluice_headers)
