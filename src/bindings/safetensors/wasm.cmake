@@ -20,4 +20,5 @@ set_property(TARGET safetensors PROPERTY LINK_OPTIONS
   -sEXPORTED_FUNCTIONS=_malloc,_free
   -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0  # the caller imports sluice_number
   -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod)
-set_target_properties(safetensors PROPERTIES SUFFIX .js)
+# Larger groups inline more.
+set_target_properties(safetensors PROPERTIES SUFFIX .js UNITY_BUILD_BATCH_SIZE 6)
