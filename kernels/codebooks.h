@@ -26,7 +26,7 @@ struct Codebooks {
 // words of 32 bits and vectors of them.
 template <class Words>
 [[nodiscard]] __attribute__((always_inline)) inline Words with_even_parity(Words sevens) {
-  Words x = sevens ^ (sevens >> 4 & 0x07070707u);
+  Words x = sevens ^ sevens >> 4;  // the lowest bits count, whatever comes from the next byte
   x ^= x >> 2;
   x ^= x >> 1;
   return sevens | (x & 0x01010101u) << 7;

@@ -5,6 +5,9 @@
 // packing is a copy.
 #pragma once
 
+#if defined(__wasm__)
+#include "kernels/generic/decoded_gemv.h"
+#endif
 #include "kernels/generic/decoded_types.h"
 #include "kernels/generic/matmul.h"
 
@@ -13,6 +16,9 @@ namespace {
 
 struct DecodedType {
   void (*decode)(const uint8_t* block, Decoded out);
+#if defined(__wasm__)
+  MultiplyBlock multiply;
+#endif
   int values;  // of a block
   int bytes;   // of a block in the file
   bool has_scale;
@@ -203,6 +209,21 @@ SLUICE_NOINLINE void multiply_decoded(const DecodedType& k, const MatmulArgs& a,
   }
 }
 
+#if defined(__wasm__)
+// A row group times one token.
+SLUICE_NOINLINE void multiply_one(const DecodedType& k, const MatmulArgs& a, const uint8_t* group,
+                                  int64_t row) {
+  alignas(64) float sums[kRowGroup] = {};
+  const auto* x = static_cast<const ActBlock*>(a.x.q8);
+  for (int64_t left = a.w.cols; left > 0; left -= k.values) {
+    k.multiply(group, x, sums);
+    group += k.bytes * kRowGroup;
+    x += k.values / kActValues;
+  }
+  put_results(a, row, 0, 1, sums);
+}
+#endif
+
 // A target may have faster decoders for some processors; they write the same bits.
 template <class K>
 void decode(const uint8_t* block, Decoded out) {
@@ -216,9 +237,15 @@ void decode(const uint8_t* block, Decoded out) {
 template <class K>
 struct DecodedOps {
   static constexpr ActFormat kActs = ActFormat::kQ8;
-  static constexpr DecodedType kKind = {
-      decode<K>,    K::kValues, static_cast<int>(sizeof(typename K::Block)),
-      K::kHasScale, K::kSmall,  K::kScaled};
+  static constexpr DecodedType kKind = {decode<K>,
+#if defined(__wasm__)
+                                        one_token_function<K>(),
+#endif
+                                        K::kValues,
+                                        static_cast<int>(sizeof(typename K::Block)),
+                                        K::kHasScale,
+                                        K::kSmall,
+                                        K::kScaled};
 
   static size_t group_bytes(int64_t cols) {
     return round_up_64(static_cast<size_t>(cols / K::kValues) * sizeof(typename K::Block) *
@@ -231,6 +258,9 @@ struct DecodedOps {
     unpack_decoded(kKind, group, row, cols, out);
   }
   static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
+#if defined(__wasm__)
+    if (kKind.multiply && a.x.n_tokens == 1) return multiply_one(kKind, a, group, row);
+#endif
     for (int32_t t = 0; t < a.x.n_tokens; t += kDecodedTokens) {
       const int64_t n = min_i64(kDecodedTokens, a.x.n_tokens - t);
       multiply_decoded(kKind, a, group, row, t, static_cast<int>(n));

@@ -31,7 +31,26 @@ constexpr int kMaxSmallCode = 16;  // products of 32 of them, in pairs, add up i
 
 // IQ1's delta in every byte: -1 where the bit is set, else 1.
 SLUICE_INLINE LaneBytes delta_of(UnsignedLanes high, int bit) {
-  return __builtin_bit_cast(LaneBytes, (0 - (high >> bit & 1)) | 0x01010101u);
+  return __builtin_bit_cast(
+      LaneBytes, (0 - (high >> bit & constant_lanes<1>())) | constant_lanes<0x01010101u>());
+}
+
+// Scales of the halves of a sub-block, or twice the one that they have in common.
+struct SubScales {
+  F32 half[2];
+};
+SLUICE_INLINE SubScales in_common(F32 scale) {
+  return {{scale, scale}};
+}
+
+struct Octet {
+  LaneBytes quad[2];
+};
+// From two vectors that have eight bytes of each row, in the order of look_up().
+SLUICE_INLINE Octet octet_of(UnsignedLanes a, UnsignedLanes b) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  return {{__builtin_bit_cast(LaneBytes, alternate<0>(a, b, kAll)),
+           __builtin_bit_cast(LaneBytes, alternate<1>(a, b, kAll))}};
 }
 
 // Where a block of a row group is decoded to. Table entries are written row by row first, and only
@@ -62,6 +81,10 @@ struct Decoded {
     put_half_scale(kHalvesOnly ? 2 * b : b, v, a);
   }
 
+  SLUICE_INLINE_METHOD void put_half_scales(int b, int v, const SubScales& scales) const {
+    SLUICE_UNROLL for (int i = 0; i < 2; ++i) put_half_scale(2 * b + i, v, scales.half[i]);
+  }
+
   // Entries of four bytes: a quad.
   SLUICE_INLINE_METHOD void look_up(const uint32_t* table, int quad, int v,
                                     UnsignedLanes index) const {
@@ -76,15 +99,9 @@ struct Decoded {
       memcpy(at(2 * octet + r % 4 / 2, v) + 8 * (r / 4 * 2 + r % 2), &table[of[r]], 8);
     }
   }
-  struct Octet {
-    LaneBytes quad[2];
-  };
   SLUICE_INLINE_METHOD Octet take(int octet, int v) const {
-    constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
-    const auto a = __builtin_bit_cast(UnsignedLanes, get(2 * octet, v));
-    const auto b = __builtin_bit_cast(UnsignedLanes, get(2 * octet + 1, v));
-    return {{__builtin_bit_cast(LaneBytes, alternate<0>(a, b, kAll)),
-             __builtin_bit_cast(LaneBytes, alternate<1>(a, b, kAll))}};
+    return octet_of(__builtin_bit_cast(UnsignedLanes, get(2 * octet, v)),
+                    __builtin_bit_cast(UnsignedLanes, get(2 * octet + 1, v)));
   }
 
   // Entries of a quad pair, negated where bits of the lowest byte of `signs` are set.
@@ -130,42 +147,90 @@ SLUICE_INLINE F32 block_scale(const uint8_t* block, int v, float times) {
   return load_scale(block + 2 * kLanes * v) * splat(times);
 }
 
+// What makes a code of what a block has: entries of a table with signs or with deltas, a few bits
+// each, or one bit.
+enum class Coding { kSigns, kDeltas, kCodes, kBits };
+
 // kSameScale: the columns that share a scale. kLargest: of the codes, without their signs.
 template <class B, int kBlockValues, int kSameScale, int kLargest>
 struct DecoderOf {
   using Block = B;
   static_assert(kLargest <= kMaxCode);
+  static constexpr int kMax = kLargest;
   static constexpr bool kSmall = kLargest <= kMaxSmallCode;
   static constexpr int kValues = kBlockValues;
   static constexpr int kScaled = kHalvesOnly ? kHalf : kSameScale;
   static constexpr bool kHasScale = sizeof(Block) % 4 == 2;
+  // What follows the scales.
+  SLUICE_INLINE_METHOD static const uint8_t* words(const uint8_t* block) {
+    return kHasScale ? block + kHalfStep : block;
+  }
 };
 
-struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint64_t* table = codebooks().iq2_xxs;
-    const uint8_t* words = block + kHalfStep;
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      UnsignedLanes index = load_word(words, 2 * b, v);
-      SLUICE_NO_UNROLL for (int l = 0; l < 4; ++l, index >>= 8) {
-        out.look_up(table, 4 * b + l, v, index & 255);
-      }
-    });
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes w = load_word(words, 2 * b + 1, v);
-      out.put_scale(b, v, odd_scale(w >> 28) * block_scale(block, v, 0.125f));
-      out.sign_octets(b, v, eight_signs(w));
-    });
+// Decodes types of entries, which have two steps of their own: the index of entry j of sub-block b,
+// shifted by kTo bits, and finish(), which applies its signs or deltas.
+template <class K>
+SLUICE_INLINE void decode_entries(const uint8_t* block, Decoded out) {
+  const uint8_t* words = K::words(block);
+  const auto* table = K::table();
+  constexpr int kEntries = kActValues / static_cast<int>(sizeof *table);
+  for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
+    SLUICE_NO_UNROLL for (int j = 0; j < kEntries; ++j) {
+      out.look_up(table, kEntries * b + j, v, K::index(words, b, j, v));
+    }
+  });
+  for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
+    const SubScales scales = K::scales(words, K::scale(block, v), b, v);
+    if constexpr (K::kScaled == kHalf) {
+      out.put_half_scales(b, v, scales);
+    } else {
+      out.put_scale(b, v, scales.half[0]);
+    }
+    K::finish(words, b, v, out);
+  });
+}
+
+// Four octets, each with a byte of signs.
+template <class K>
+struct SignedOctets {
+  static constexpr Coding kCoding = Coding::kSigns;
+  static void decode(const uint8_t* block, Decoded out) { decode_entries<K>(block, out); }
+  SLUICE_INLINE_METHOD static void finish(const uint8_t* words, int b, int v, Decoded out) {
+    out.sign_octets(b, v, K::signs(words, b, v));
+  }
+};
+// Eight quads; two have a byte of signs.
+template <class K>
+struct SignedQuads {
+  static constexpr Coding kCoding = Coding::kSigns;
+  static void decode(const uint8_t* block, Decoded out) { decode_entries<K>(block, out); }
+  SLUICE_INLINE_METHOD static void finish(const uint8_t* words, int b, int v, Decoded out) {
+    out.sign_quads(b, v, K::signs(words, b, v));
+  }
+};
+
+struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43>, SignedOctets<IQ2_XXS> {
+  SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_xxs; }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    return field<8, kTo>(load_word(words, 2 * b, v), 8 * j);
+  }
+  SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
+    return eight_signs(load_word(words, 2 * b + 1, v));
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 0.125f);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return in_common(odd_scale(load_word(words, 2 * b + 1, v) >> 28) * d);
   }
 };
 
 // Scales of the halves of sub-block b: the nibbles of byte b of two words.
-SLUICE_INLINE void put_nibble_scales(const uint8_t* block, const uint8_t* words, int b, int v,
-                                     Decoded out) {
-  const F32 d = block_scale(block, v, 0.125f);
+SLUICE_INLINE SubScales nibble_scales(const uint8_t* words, F32 d, int b, int v) {
   const UnsignedLanes both = load_word(words, b / 4, v) >> 8 * (b % 4);
-  out.put_half_scale(2 * b, v, odd_scale(both & 15) * d);
-  out.put_half_scale(2 * b + 1, v, odd_scale(both >> 4 & 15) * d);
+  const UnsignedLanes low = constant_lanes<15>();
+  return {{odd_scale(both & low) * d, odd_scale(both >> 4 & low) * d}};
 }
 
 // The signs of four octets: the upper seven bits of each half of two words.
@@ -174,101 +239,103 @@ SLUICE_INLINE UnsignedLanes iq2_xs_signs(UnsignedLanes first, UnsignedLanes last
                           (last >> 1 & 0x7f000000u));
 }
 
-struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint64_t* table = codebooks().iq2_xs;
-    const uint8_t* words = block + kHalfStep;
-    for_sub_blocks<16>([&](int half, int v) SLUICE_INLINE_LAMBDA {
-      UnsignedLanes index = load_word(words, half, v);
-      SLUICE_NO_UNROLL for (int l = 0; l < 2; ++l, index >>= 16) {
-        out.look_up(table, 2 * half + l, v, index & 511);
-      }
-    });
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes first = load_word(words, 2 * b, v), last = load_word(words, 2 * b + 1, v);
-      put_nibble_scales(block, words + kBytesStep * 16, b, v, out);
-      out.sign_octets(b, v, iq2_xs_signs(first, last));
-    });
+struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43>, SignedOctets<IQ2_XS> {
+  SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_xs; }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    return field<9, kTo>(load_word(words, 2 * b + j / 2, v), 16 * (j % 2));
+  }
+  SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
+    return iq2_xs_signs(load_word(words, 2 * b, v), load_word(words, 2 * b + 1, v));
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 0.125f);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return nibble_scales(words + kBytesStep * 16, d, b, v);
   }
 };
 
-struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint64_t* table = codebooks().iq2_s;
-    const uint8_t* words = block + kHalfStep;
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      UnsignedLanes low = load_word(words, b, v);
-      UnsignedLanes high = load_word(words, 16 + b / 4, v) >> 8 * (b % 4);
-      SLUICE_NO_UNROLL for (int l = 0; l < 4; ++l, low >>= 8, high >>= 2) {
-        out.look_up(table, 4 * b + l, v, (low & 255) | (high & 3) << 8);
-      }
-    });
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      put_nibble_scales(block, words + kBytesStep * 18, b, v, out);
-      out.sign_octets(b, v, load_word(words, 8 + b, v));
-    });
+struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43>, SignedOctets<IQ2_S> {
+  SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_s; }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    const UnsignedLanes upper = load_word(words, 16 + b / 4, v) >> 8 * (b % 4);
+    return field<8, kTo>(load_word(words, b, v), 8 * j) | field<2, kTo + 8>(upper, 2 * j);
+  }
+  SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
+    return load_word(words, 8 + b, v);
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 0.125f);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return nibble_scales(words + kBytesStep * 18, d, b, v);
   }
 };
 
-struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint32_t* table = codebooks().iq3_xxs;
-    const uint8_t* words = block + kHalfStep;
-    for_sub_blocks<16>([&](int half, int v) SLUICE_INLINE_LAMBDA {
-      UnsignedLanes index = load_word(words, half, v);
-      SLUICE_NO_UNROLL for (int j = 0; j < 4; ++j, index >>= 8) {
-        out.look_up(table, 4 * half + j, v, index & 255);
-      }
-    });
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes w = load_word(words, 16 + b, v);
-      out.put_scale(b, v, odd_scale(w >> 28) * block_scale(block, v, 0.25f));
-      out.sign_quads(b, v, eight_signs(w));
-    });
+struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62>, SignedQuads<IQ3_XXS> {
+  SLUICE_INLINE_METHOD static const uint32_t* table() { return codebooks().iq3_xxs; }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    return field<8, kTo>(load_word(words, 2 * b + j / 4, v), 8 * (j % 4));
+  }
+  SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
+    return eight_signs(load_word(words, 16 + b, v));
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 0.25f);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return in_common(odd_scale(load_word(words, 16 + b, v) >> 28) * d);
   }
 };
 
-struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint32_t* table = codebooks().iq3_s;
-    const uint8_t* words = block + kHalfStep;
-    for_sub_blocks<16>([&](int half, int v) SLUICE_INLINE_LAMBDA {
-      UnsignedLanes low = load_word(words, half, v);
-      UnsignedLanes high = load_word(words, 16 + half / 8, v) >> 4 * (half % 8);
-      SLUICE_NO_UNROLL for (int j = 0; j < 4; ++j, low >>= 8, high >>= 1) {
-        out.look_up(table, 4 * half + j, v, (low & 255) | (high & 1) << 8);
-      }
-    });
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes s = load_word(words, 26, v) >> 4 * b & 15;
-      out.put_scale(b, v, odd_scale(s) * block_scale(block, v, 1));
-      out.sign_quads(b, v, load_word(words, 18 + b, v));
-    });
+struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15>, SignedQuads<IQ3_S> {
+  SLUICE_INLINE_METHOD static const uint32_t* table() { return codebooks().iq3_s; }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    const UnsignedLanes upper = load_word(words, 16 + b / 4, v) >> 8 * (b % 4);
+    return field<8, kTo>(load_word(words, 2 * b + j / 4, v), 8 * (j % 4)) |
+           field<1, kTo + 8>(upper, j);
+  }
+  SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
+    return load_word(words, 18 + b, v);
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 1);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return in_common(odd_scale(load_word(words, 26, v) >> 4 * b & 15) * d);
   }
 };
 
-// The upper three bits of an octet's index are kStep bits behind those of the one before.
-template <int kStep>
-SLUICE_INLINE void look_up_iq1(const uint8_t* words, Decoded out) {
-  const uint64_t* table = codebooks().iq1;
-  for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-    UnsignedLanes low = load_word(words, b, v);
-    UnsignedLanes high = load_word(words, 8 + b / 2, v) >> 16 * (b % 2);
-    SLUICE_NO_UNROLL for (int l = 0; l < 4; ++l, low >>= 8, high >>= kStep) {
-      out.look_up(table, 4 * b + l, v, (low & 255) | (high & 7) << 8);
-    }
-  });
-}
+// Octets of IQ1. The upper three bits of an index are kStep bits behind those of the one before.
+template <class K, int kStep>
+struct ShiftedOctets {
+  static constexpr Coding kCoding = Coding::kDeltas;
+  static void decode(const uint8_t* block, Decoded out) { decode_entries<K>(block, out); }
+  SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq1; }
+  SLUICE_INLINE_METHOD static UnsignedLanes upper(const uint8_t* words, int b, int v) {
+    return load_word(words, 8 + b / 2, v) >> 16 * (b % 2);
+  }
+  template <int kTo = 0>
+  SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
+    return field<8, kTo>(load_word(words, b, v), 8 * j) |
+           field<3, kTo + 8>(upper(words, b, v), kStep * j);
+  }
+  SLUICE_INLINE_METHOD static void finish(const uint8_t* words, int b, int v, Decoded out) {
+    out.shift_octets<K::kDeltaBit, K::kDeltaStep>(b, v, upper(words, b, v));
+  }
+};
 
-struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32, 9> {
-  static void decode(const uint8_t* block, Decoded out) {
-    const uint8_t* words = block + kHalfStep;
-    look_up_iq1<3>(words, out);
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes high = load_word(words, 8 + b / 2, v) >> 16 * (b % 2);
-      out.put_scale(b, v, odd_scale(high >> 12 & 7) * block_scale(block, v, 0.125f));
-      out.shift_octets<15, 0>(b, v, high);
-    });
+struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32, 9>, ShiftedOctets<IQ1_S, 3> {
+  static constexpr int kDeltaBit = 15, kDeltaStep = 0;
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 0.125f);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return in_common(odd_scale(upper(words, b, v) >> 12 & 7) * d);
   }
 };
 
@@ -281,20 +348,18 @@ SLUICE_INLINE F32 iq1_m_scale(const uint8_t* words, int v) {
   return as_f32(__builtin_bit_cast(I32, shifted)) * splat(0x1p109f);
 }
 // Scales of the halves of sub-block b, of three bits each.
-SLUICE_INLINE void put_iq1_m_scales(const uint8_t* words, int b, int v, F32 d, Decoded out) {
+SLUICE_INLINE SubScales iq1_m_scales(const uint8_t* words, F32 d, int b, int v) {
   const UnsignedLanes s = load_word(words, 12 + b / 4, v) >> (16 * (b / 2 % 2) + 6 * (b % 2));
-  out.put_half_scale(2 * b, v, odd_scale(s & 7) * d);
-  out.put_half_scale(2 * b + 1, v, odd_scale(s >> 3 & 7) * d);
+  return {{odd_scale(s & 7) * d, odd_scale(s >> 3 & 7) * d}};
 }
 
-struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16, 9> {
-  static void decode(const uint8_t* words, Decoded out) {
-    look_up_iq1<4>(words, out);
-    for_sub_blocks<8>([&](int b, int v) SLUICE_INLINE_LAMBDA {
-      const UnsignedLanes high = load_word(words, 8 + b / 2, v) >> 16 * (b % 2);
-      put_iq1_m_scales(words, b, v, iq1_m_scale(words, v), out);
-      out.shift_octets<3, 4>(b, v, high);
-    });
+struct IQ1_M : DecoderOf<BlockIQ1_M, 256, 16, 9>, ShiftedOctets<IQ1_M, 4> {
+  static constexpr int kDeltaBit = 3, kDeltaStep = 4;
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* words, int v) {
+    return iq1_m_scale(words, v);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
+    return iq1_m_scales(words, d, b, v);
   }
 };
 
@@ -309,59 +374,92 @@ constexpr Fp4Codes offset_fp4() {
 inline constexpr Fp4Codes kOffsetFp4 = offset_fp4();
 
 struct NVFP4 : DecoderOf<BlockNVFP4, 64, 16, 12> {
+  static constexpr Coding kCoding = Coding::kCodes;
   static void decode(const uint8_t* words, Decoded out) {
-    for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {
-      out.put_half_scale(half, v, scale(load_word(words, 0, v) >> 8 * half & 255));
-      for (int i = 0; i < 2; ++i) {
-        const Bytes both = bytes_of(load_word(words, 1 + 2 * half + i, v));
-        put(4 * half + i, v, bits<0, 15>(both), out);
-        put(4 * half + 2 + i, v, bits<4, 15>(both), out);
+    for_sub_blocks<2>([&](int b, int v) SLUICE_INLINE_LAMBDA {
+      out.put_half_scales(b, v, scales(words, scale(words, v), b, v));
+      SLUICE_NO_UNROLL for (int half = 2 * b; half < 2 * b + 2; ++half) {
+        SLUICE_UNROLL for (int j = 0; j < 4; ++j) {
+          out.put_offset(4 * half + j, v, codes(words, half, j, v));
+        }
       }
     });
   }
+  // Quad j of a half, with 1 << kShift added.
+  static constexpr int kShift = kCodeShift;
+  SLUICE_INLINE_METHOD static LaneBytes codes(const uint8_t* words, int half, int j, int v) {
+    const Bytes both = bytes_of(load_word(words, 1 + 2 * half + j % 2, v));
+    const Bytes nibbles = j < 2 ? bits<0, 15>(both) : bits<4, 15>(both);
+    return __builtin_bit_cast(LaneBytes, lookup16(kOffsetFp4.codes, nibbles));
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t*, int) { return splat(1); }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32, int b, int v) {
+    const UnsignedLanes two = load_word(words, 0, v) >> 16 * b;
+    return {{e4m3(two & 255), e4m3(two >> 8 & 255)}};
+  }
 
  private:
-  SLUICE_INLINE_METHOD static void put(int quad, int v, Bytes nibbles, Decoded out) {
-    out.put_offset(quad, v, __builtin_bit_cast(LaneBytes, lookup16(kOffsetFp4.codes, nibbles)));
-  }
   // Half of an E4M3 number without sign.
-  SLUICE_INLINE_METHOD static F32 scale(UnsignedLanes e) {
-    const UnsignedLanes magnitude = e & 127;
-    const I32 normal = __builtin_bit_cast(I32, (magnitude << 20) + (119u << 23));
-    const I32 subnormal = as_i32(to_f32(__builtin_bit_cast(I32, magnitude)) * splat(0x1p-10f));
-    const Lanes is_subnormal = magnitude < every_lane(8), is_number = e != every_lane(127);
-    const Lanes value =
-        (lanes(subnormal) & is_subnormal) | (lanes(normal) & ~is_subnormal & is_number);
-    return as_f32(lanes_of(value));
+  SLUICE_INLINE_METHOD static F32 e4m3(UnsignedLanes e) {
+    const UnsignedLanes not_a_number = constant_lanes<127>(), magnitude = e & not_a_number;
+    const auto is_subnormal =
+        __builtin_bit_cast(UnsignedLanes, __builtin_bit_cast(Lanes, magnitude) <
+                                              __builtin_bit_cast(Lanes, constant_lanes<8>()));
+    // A subnormal one gets the exponent of the smallest normal ones and a leading 1, which is 2^-7
+    // and is taken away again. All of it is exact.
+    const UnsignedLanes normal = (magnitude << 20) + constant_lanes<119u << 23>();
+    const UnsignedLanes leading = is_subnormal & constant_lanes<120u << 23>();
+    const F32 value = as_f32(__builtin_bit_cast(I32, normal - (is_subnormal << 23))) -
+                      as_f32(__builtin_bit_cast(I32, leading));
+    return as_f32(lanes_of(lanes(as_i32(value)) & ~__builtin_bit_cast(Lanes, e == not_a_number)));
   }
 };
 
 struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32, 1> {
+  static constexpr Coding kCoding = Coding::kBits;
   static void decode(const uint8_t* block, Decoded out) {
     const LaneBytes minus_one = __builtin_bit_cast(LaneBytes, every_lane(~0u));
     for_sub_blocks<4>([&](int b, int v) SLUICE_INLINE_LAMBDA {
       UnsignedLanes bits = load_word(block + kHalfStep, b, v);
-      out.put_scale(b, v, block_scale(block, v, 1));
+      out.put_scale(b, v, scale(block, v));
       SLUICE_NO_UNROLL for (int octet = 4 * b; octet < 4 * b + 4; ++octet, bits >>= 8) {
         out.put_signed(octet, v, {{minus_one, minus_one}}, bits);
       }
     });
   }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 1);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t*, F32 d, int, int) {
+    return in_common(d);
+  }
 };
 
 struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32, 2> {
+  static constexpr Coding kCoding = Coding::kCodes;
   static void decode(const uint8_t* block, Decoded out) {
-    for_sub_blocks<4>([&](int half, int v) SLUICE_INLINE_LAMBDA {
-      if (half % 2 == 0) out.put_scale(half / 2, v, block_scale(block, v, 1));
-      UnsignedLanes w = load_word(block + kHalfStep, half, v);
-      SLUICE_NO_UNROLL for (int quad = 4 * half; quad < 4 * half + 4; ++quad, w >>= 8) {
-        // Two bits to the low end of each byte.
-        const UnsignedLanes four = w & 255, two = four | four << 12;
-        const UnsignedLanes codes = (two | two << 6) & 0x03030303u;
-        out.put_offset(
-            quad, v, __builtin_bit_cast(LaneBytes, codes) + static_cast<uint8_t>(kCodeOffset - 1));
+    for_sub_blocks<2>([&](int b, int v) SLUICE_INLINE_LAMBDA {
+      out.put_scale(b, v, scale(block, v));
+      SLUICE_NO_UNROLL for (int half = 2 * b; half < 2 * b + 2; ++half) {
+        SLUICE_NO_UNROLL for (int j = 0; j < 4; ++j) {
+          const LaneBytes offset = codes(words(block), half, j, v);
+          out.put_offset(4 * half + j, v, offset + static_cast<uint8_t>(kCodeOffset - 1));
+        }
       }
     });
+  }
+  // Quad j of a half, with 1 added: two bits to the low end of each byte.
+  static constexpr int kShift = 0;
+  SLUICE_INLINE_METHOD static LaneBytes codes(const uint8_t* words, int half, int j, int v) {
+    const UnsignedLanes four = field<8, 0>(load_word(words, half, v), 8 * j);
+    const UnsignedLanes two = four | four << 12;
+    return __builtin_bit_cast(LaneBytes, (two | two << 6) & constant_lanes<0x03030303u>());
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 1);
+  }
+  SLUICE_INLINE_METHOD static SubScales scales(const uint8_t*, F32 d, int, int) {
+    return in_common(d);
   }
 };
 

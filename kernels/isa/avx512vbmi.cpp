@@ -101,9 +101,9 @@ SLUICE_INLINE __m512i repeated(const uint8_t (&values)[kValues]) {
 }
 
 // The quads of octet `at` of codes of two bits.
-SLUICE_INLINE Decoded::Octet octet_of(const FourCodes& codes, int at, __m512i values) {
+SLUICE_INLINE Octet octet_of(const FourCodes& codes, int at, __m512i values) {
   const __m512i from = places(8 * at, 2);
-  Decoded::Octet out;
+  Octet out;
   SLUICE_UNROLL for (int i = 0; i < 2; ++i) {
     const __m512i code = take_bits(from, codes.half[i]);
     out.quad[i] = lane_bytes(_mm512_permutexvar_epi8(code, values));
@@ -120,7 +120,7 @@ SLUICE_INLINE LaneBytes quad_of(const FourCodes& codes, int at, __m512i values) 
 }
 
 // As put_signed, for entries that have the offset already.
-SLUICE_INLINE void put_signed_offset(int octet, const Decoded::Octet& entries, UnsignedLanes signs,
+SLUICE_INLINE void put_signed_offset(int octet, const Octet& entries, UnsignedLanes signs,
                                      Decoded out) {
   constexpr int kOwn[2] = {0x08040201, static_cast<int>(0x80402010u)};
   const __m512i own = vector_of(__builtin_bit_cast(UnsignedLanes, repeat_low_byte(signs)));
@@ -154,8 +154,7 @@ SLUICE_INLINE void put_iq3(const CodeTables<kEntries>& tables, const uint8_t (&v
   SLUICE_UNROLL for (int half = 0; half < 2; ++half) {
     const FourCodes codes = look_up_codes(tables, low[half], high[half]);
     SLUICE_UNROLL for (int i = 0; i < 2; ++i) {
-      const Decoded::Octet octet = {
-          {quad_of(codes, 2 * i, value), quad_of(codes, 2 * i + 1, value)}};
+      const Octet octet = {{quad_of(codes, 2 * i, value), quad_of(codes, 2 * i + 1, value)}};
       put_signed_offset(4 * b + 2 * half + i, octet, signs >> 8 * (2 * half + i), out);
     }
   }
@@ -170,7 +169,7 @@ SLUICE_INLINE void put_iq1(const uint8_t* words, int b, UnsignedLanes upper, Dec
   const __m512i values = repeated(kIq1Values);
   SLUICE_UNROLL for (int l = 0; l < 4; ++l) {
     const LaneBytes delta = delta_of(upper, kDeltaBit == 15 ? 15 : kStep * l + kDeltaBit);
-    const Decoded::Octet octet = octet_of(codes, l, values);
+    const Octet octet = octet_of(codes, l, values);
     out.put_offset(2 * (4 * b + l), 0, octet.quad[0] + delta);
     out.put_offset(2 * (4 * b + l) + 1, 0, octet.quad[1] + delta);
   }
@@ -193,7 +192,7 @@ void decode_iq1_m(const uint8_t* words, uint8_t* codes, float* scales) {
   const F32 d = iq1_m_scale(words, 0);
   SLUICE_NO_UNROLL for (int b = 0; b < 8; ++b) {
     const UnsignedLanes high = load_word(words, 8 + b / 2, 0) >> 16 * (b % 2);
-    put_iq1_m_scales(words, b, 0, d, out);
+    out.put_half_scales(b, 0, iq1_m_scales(words, d, b, 0));
     put_iq1<4, 3>(words, b, high, out);
   }
 }
@@ -215,11 +214,12 @@ void decode_iq2_xs(const uint8_t* block, uint8_t* codes, float* scales) {
   constexpr int kAlternating[4] = {0, 2, 1, 3};
   const Decoded out = {codes, scales};
   const uint8_t* words = block + kHalfStep;
+  const F32 d = block_scale(block, 0, 0.125f);
   SLUICE_NO_UNROLL for (int b = 0; b < 8; ++b) {
     const UnsignedLanes first = load_word(words, 2 * b, 0), last = load_word(words, 2 * b + 1, 0);
     const UnsignedLanes low = (first & 0x00ff00ffu) | (last & 0x00ff00ffu) << 8;
     const UnsignedLanes high = (first >> 8 & 0x00ff00ffu) | (last & 0xff00ff00u);
-    put_nibble_scales(block, words + kBytesStep * 16, b, 0, out);
+    out.put_half_scales(b, 0, nibble_scales(words + kBytesStep * 16, d, b, 0));
     put_iq2(tables, b, vector_of(low), vector_of(high), kAlternating, iq2_xs_signs(first, last),
             out);
   }
@@ -229,10 +229,11 @@ void decode_iq2_s(const uint8_t* block, uint8_t* codes, float* scales) {
   static const CodeTables<1024> tables = code_tables<2>(codebooks().iq2_s, kIq2Values);
   const Decoded out = {codes, scales};
   const uint8_t* words = block + kHalfStep;
+  const F32 d = block_scale(block, 0, 0.125f);
   SLUICE_NO_UNROLL for (int b = 0; b < 8; ++b) {
     const UnsignedLanes upper = load_word(words, 16 + b / 4, 0) >> 8 * (b % 4);
     const __m512i high = take_bits(places(0, 2), vector_of(upper));
-    put_nibble_scales(block, words + kBytesStep * 18, b, 0, out);
+    out.put_half_scales(b, 0, nibble_scales(words + kBytesStep * 18, d, b, 0));
     put_iq2(tables, b, vector_of(load_word(words, b, 0)), high, kInOrder,
             load_word(words, 8 + b, 0), out);
   }

@@ -61,6 +61,12 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
   return sum;
 }
 
+// Codes of quad j, 0 to 127, times activations, negated where `negative` has all bits of a byte
+// set.
+SLUICE_INLINE I32 dot_negated(I32 sum, Bytes w, Bytes negative, const ActBlock& x, int j) {
+  return dot_signed(sum, prepare_signed(negate_where(w, negative)), load_signed_quad(x, j));
+}
+
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 

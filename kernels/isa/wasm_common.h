@@ -344,6 +344,22 @@ SLUICE_INLINE I32 dot_pairs(I32 sum, const Pairs& w, Pairs x) {
   return {wasm_i32x4_add(wasm_i32x4_add(sum.v, even), wasm_i32x4_dot_i16x8(w.odd, x.odd))};
 }
 
+// Two times eight bytes, four times four bytes.
+SLUICE_INLINE Bytes load_qwords(const void* a, const void* b) {
+  return {wasm_v128_load64_lane(b, wasm_v128_load64_zero(a), 1)};
+}
+SLUICE_INLINE Bytes load_dwords(const void* a, const void* b, const void* c, const void* d) {
+  const v128_t two = wasm_v128_load32_lane(b, wasm_v128_load32_zero(a), 1);
+  return {wasm_v128_load32_lane(d, wasm_v128_load32_lane(c, two, 2), 3)};
+}
+SLUICE_INLINE Bytes at_most_one(Bytes a) {
+  return {wasm_u8x16_min(a.v, opaque(Repeated<1>::bytes))};
+}
+// a, negated where `negative` has all bits of a byte set.
+SLUICE_INLINE Bytes negate_where(Bytes a, Bytes negative) {
+  return {wasm_i8x16_sub(wasm_v128_xor(a.v, negative.v), negative.v)};
+}
+
 SLUICE_INLINE void prefetch(const void*) {}  // no such instruction
 
 }  // namespace

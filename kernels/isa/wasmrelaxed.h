@@ -29,6 +29,11 @@ SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
 SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {relaxed_swizzle(wasm_v128_load(table), a.v)};
 }
+// The bytes of a at indices 0 to 15.
+#define SLUICE_PERMUTE 1
+SLUICE_INLINE Bytes permute(Bytes a, const int8_t (&at)[16]) {
+  return {relaxed_swizzle(a.v, opaque(at))};
+}
 
 // Four sums, their masks and codes fill the x86 registers, so further vectors of rows run one by
 // one.
@@ -198,5 +203,18 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 #else
 #include "kernels/isa/whole_sum.h"
 #endif
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+// Codes of quad j, 0 to 127, times activations, negated where `negative` has all bits of a byte
+// set.
+template <class S>
+SLUICE_INLINE S dot_negated(S sum, Bytes w, Bytes negative, const ActBlock& x, int j) {
+  return dot(sum, prepare(w), negate_where(load_quad(x, j), negative));
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
 
 #include "kernels/isa/four_lanes.h"
