@@ -2,6 +2,7 @@
 // random weights. Runs in Node by the package `webgpu` (gpu/kit.mjs), and can be packed for a machine
 // with a GPU (gpu/pack.mjs).
 //   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--tokens 32] [--out FILE.json] [FILE…]
+//     shapes: [-p 512] [-n 97], tokens of prefill and decode
 //   npm run bench:gpu -- --pack [--out FILE.tar.xz]
 //   npm run bench:gpu -- --model FILE [-p 32] [-n 8] [--times 2]     a whole model against wllama (gpu/baseline.mjs)
 //   npm run bench:gpu -- --kernels [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
@@ -36,8 +37,8 @@ const { values, positionals } = parseArgs({
     times: { type: 'string', default: '2' },
     model: { type: 'string' },
     tokens: { type: 'string' },
-    prompt: { type: 'string', short: 'p', default: '32' },
-    generate: { type: 'string', short: 'n', default: '8' },
+    prompt: { type: 'string', short: 'p' },
+    generate: { type: 'string', short: 'n' },
   },
 });
 
@@ -100,11 +101,13 @@ if (values.pack) {
   await pack(values.out ?? inRoot('build', 'gpu-kit.tar.xz'));
 } else if (values.model) {
   const { againstPeer } = await import('./gpu/baseline.mjs');
-  const { prompt, generate, times } = values;
+  const { prompt = 32, generate = 8, times } = values;
   await againstPeer(values.model, Number(prompt), Number(generate), Number(times));
 } else if (values.kernels) await products();
 else {
   const only = values.only?.split(',') ?? [];
-  const sizes = values.tokens ? { tokens: Number(values.tokens) } : {};
+  const { tokens, prompt: prefill, generate: decode } = values;
+  const given = Object.entries({ tokens, prefill, decode }).filter(([, value]) => value);
+  const sizes = Object.fromEntries(given.map(([name, value]) => [name, Number(value)]));
   await runKit(only, values.out ?? inRoot('build', 'bench-gpu.json'), positionals, sizes);
 }

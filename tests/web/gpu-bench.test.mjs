@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Engine } from '../../dist/node.js';
-import { runKit } from '../bench/gpu/kit.mjs';
+import { runKit, totalOf } from '../bench/gpu/kit.mjs';
 import { compare } from '../bench/gpu/models.mjs';
 import { checkSize } from '../bench/gpu/pack.mjs';
 import { shapeFile } from '../bench/gpu/shapes.mjs';
@@ -90,6 +90,10 @@ test('a model is compared behind the tokens of the CPU', () => {
       wrong: 1,
     },
   });
+  assert.equal(
+    totalOf([compare(gpu, cpu), compare(cpu, cpu), { error: 'unsupported' }]),
+    "2 of 3 models: 8 choices behind the CPU's tokens, 2 differ, 1 with a gap above 0.001",
+  );
   const { equalTokens, firstDifference, forced } = compare(cpu, cpu);
   assert.deepEqual([equalTokens, firstDifference, forced.wrong], [4, null, 0]);
 });
@@ -109,7 +113,8 @@ test(
     // Two layers of six dispatches, the head, the embedding, and two for the choice.
     assert.equal(decode.dispatches, 16);
     assert.ok(decode.weightBytes > 1e6 && prefill.tokensPerSecond > 0 && shareOfCopyBandwidth > 0);
-    assert.ok(decode.encodeMs > 0 && decode.waitMs > 0);
+    assert.ok(decode.encodeMs > 0 && decode.commandsMs > 0 && decode.waitMs > 0);
+    assert.ok(probe.encodeDispatchMs > 0 && probe.encodeDispatchMs < 1);
     const measured = Object.values(kernels).reduce((sum, { count }) => sum + count, 0);
     assert.ok(measured >= 16, `${measured} dispatches with timestamps`);
   },

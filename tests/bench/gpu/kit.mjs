@@ -2,7 +2,8 @@
 // `webgpu`, or nothing in a packed kit (pack.mjs). Each runs alone, and the results are written after
 // each step, since such a machine may be there for minutes only.
 //   npm run bench:gpu -- [--only probe,kernels,models,shapes,shape=NAME] [--tokens 32] [--out FILE.json] [FILE…]
-//   probe    adapter, features, limits, copy bandwidth, arithmetic, cost of a dependent dispatch
+//   probe    adapter, features, limits, copy bandwidth, arithmetic, cost of a dependent dispatch, of
+//            encoding it
 //   kernels  every kernel against its reference; matrix multiplications
 //   models   FILEs, or twelve models of the tests: --tokens on the GPU and on the CPU, and times
 //   shapes   models of published shapes with random weights (shape=NAME: one of them): prefill,
@@ -22,10 +23,18 @@ const fixed = (value, digits = 2) => value.toFixed(digits);
 const giga = (value) => fixed(value / 1e9, 1);
 
 const kLines = {
-  probe: ({ adapter, submitMs, copyBytesPerSecond, dependentDispatchMs, flops }) =>
+  probe: ({
+    adapter,
+    submitMs,
+    copyBytesPerSecond,
+    dependentDispatchMs,
+    encodeDispatchMs,
+    flops,
+  }) =>
     `${adapter.vendor} ${adapter.architecture} ${adapter.description}\n` +
     `copy ${giga(copyBytesPerSecond)} GB/s, submit ${fixed(submitMs, 3)} ms, dependent dispatch ` +
-    `${fixed(1000 * dependentDispatchMs)} us, f32 ${giga(flops.f32)} GFLOPS` +
+    `${fixed(1000 * dependentDispatchMs)} us, encoding it ${fixed(1000 * encodeDispatchMs)} us, ` +
+    `f32 ${giga(flops.f32)} GFLOPS` +
     (flops.f16 ? `, f16 ${giga(flops.f16)}` : ''),
   kernels: ({ check, path, failures, product, tokens, ms, int8Ms, weightBytesPerSecond }) =>
     product
@@ -42,8 +51,20 @@ const kLines = {
   shapes: ({ shape, type, prefill, decode, shareOfCopyBandwidth, overCost }) =>
     `${shape} ${type}: prefill ${fixed(prefill.tokensPerSecond, 0)} tokens/s, decode ` +
     `${fixed(decode.tokensPerSecond, 1)}, ${fixed(100 * shareOfCopyBandwidth, 0)} % of the copy ` +
-    `bandwidth, ${fixed(overCost)} of its cost; encoding ${fixed(decode.encodeMs, 3)} ms`,
+    `bandwidth, ${fixed(overCost)} of its cost; encoding ${fixed(decode.encodeMs, 3)} ms, ` +
+    `${fixed(decode.commandsMs, 3)} of it WebGPU's commands`,
 };
+
+/** Choices of all models behind the CPU's tokens, in one line. */
+export function totalOf(all) {
+  const ran = all.filter(({ error }) => !error);
+  const sum = (of) => ran.reduce((total, { forced }) => total + of(forced), 0);
+  return (
+    `${ran.length} of ${all.length} models: ${sum(({ of }) => of)} choices behind the CPU's tokens, ` +
+    `${sum(({ others }) => others.length)} differ, ` +
+    `${sum(({ wrong }) => wrong)} with a gap above ${kMinGap}`
+  );
+}
 
 /** The parts and the shapes that `only` names. */
 function parse(only) {
@@ -105,7 +126,11 @@ export async function runKit(only, out, files, sizes = {}) {
     const { kernels } = await import('./kernels.mjs');
     await kernels(results.adder('kernels'));
   }
-  if (parts.has('models')) await models(files, results.adder('models'), sizes.tokens);
+  if (parts.has('models')) {
+    const [all, add] = [[], results.adder('models')];
+    await models(files, (result) => (all.push(result), add(result)), sizes.tokens);
+    console.log(totalOf(all));
+  }
   if (parts.has('shapes')) {
     const { measureShapes } = await import('./shape-run.mjs');
     const add = results.adder('shapes');

@@ -1,5 +1,6 @@
 // What a GPU can do, in Node by the package `webgpu`: adapter, features, limits, copy bandwidth, an
-// empty submit, arithmetic, and what a dispatch costs that reads what the one before wrote. The work
+// empty submit, arithmetic, what a dispatch costs that reads what the one before wrote, and what the
+// CPU needs to encode one. The work
 // grows until it can be timed, so a fast GPU takes a second and a software adapter not much longer.
 import { create, globals } from 'webgpu';
 import { isSoftware } from './driver.mjs';
@@ -31,6 +32,18 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     values[id.x % 64u] = 1u;
   }
 }`;
+/** What the engine's kernels bind, at least: parameters, activations, vectors and weights. */
+const bound = (factor) => `
+@group(0) @binding(0) var<uniform> at: vec4u;
+@group(0) @binding(1) var<storage, read_write> values: array<u32>;
+@group(0) @binding(2) var<storage, read> vectors: array<u32>;
+@group(0) @binding(3) var<storage, read> weights: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32) {
+  values[lane] = ${factor}u * vectors[lane] + weights[at.x];
+}`;
+const kEncoded = 512;
+const kSlot = 256;
 const kSteps = 256;
 const kFlops = 2 * 16 * kSteps * 256; // of a workgroup
 const kMaxGroups = 32768;
@@ -99,6 +112,55 @@ class Probe {
     };
   }
 
+  /** Milliseconds that the CPU needs to encode a dispatch with a pipeline and a bind group of its own. */
+  encoding() {
+    const device = this.#device;
+    const kinds = ['uniform', 'storage', 'read-only-storage', 'read-only-storage'];
+    const layout = device.createBindGroupLayout({
+      entries: kinds.map((type, binding) => ({
+        binding,
+        visibility: GPUShaderStage.COMPUTE,
+        buffer: { type, hasDynamicOffset: binding === 0 },
+      })),
+    });
+    const pipelines = [1, 2].map((factor) =>
+      device.createComputePipeline({
+        layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+        compute: { module: device.createShaderModule({ code: bound(factor) }) },
+      }),
+    );
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    const parameters = device.createBuffer({ size: kEncoded * kSlot, usage });
+    this.#buffers.push(parameters);
+    const [values, vectors] = [this.buffer(kSlot), this.buffer(kSlot)];
+    const groups = Array.from({ length: kEncoded }, () =>
+      device.createBindGroup({
+        layout,
+        entries: [
+          { buffer: parameters, size: kSlot },
+          ...[values, vectors, this.buffer(kSlot)].map((buffer) => ({ buffer })),
+        ].map((resource, binding) => ({ binding, resource })),
+      }),
+    );
+    let least = Infinity;
+    const offset = [0];
+    for (let time = 0; time < 4 * kTimes; time++) {
+      const began = performance.now();
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (let i = 0; i < kEncoded; i++) {
+        offset[0] = i * kSlot;
+        pass.setPipeline(pipelines[i % 2]);
+        pass.setBindGroup(0, groups[i], offset);
+        pass.dispatchWorkgroups(1, 1, 1);
+      }
+      pass.end();
+      encoder.finish();
+      least = Math.min(least, performance.now() - began);
+    }
+    return least / kEncoded;
+  }
+
   /** Bytes per second of a copy, which both reads and writes, of buffers of `most` bytes at most. */
   async copy(most, base) {
     const [from, to] = [this.buffer(most), this.buffer(most)];
@@ -138,6 +200,7 @@ export async function probe(options = []) {
     submitMs,
     kMaxDispatches,
   );
+  const encodeDispatchMs = tool.encoding();
   const flops = {};
   for (const type of device.features.has('shader-f16') ? ['f32', 'f16'] : ['f32']) {
     const work = await tool.dispatcher(arithmetic(type, kSteps), small, true);
@@ -154,6 +217,7 @@ export async function probe(options = []) {
     submitMs,
     copyBytesPerSecond,
     dependentDispatchMs,
+    encodeDispatchMs,
     flops,
     probeMs: performance.now() - began,
   };

@@ -72,11 +72,17 @@ async function measure(engine, sizes, speeds) {
 
 const rate = (tokens, ms) => ({ tokens, ms, tokensPerSecond: (1000 * tokens) / ms });
 
-function rates(best, sizes, { copyBytesPerSecond, dependentDispatchMs }) {
+function rates(best, sizes, { copyBytesPerSecond, dependentDispatchMs, encodeDispatchMs }) {
   const { tokenMs, weightBytes, dispatches } = best;
   const atCopySpeed = (1000 * weightBytes) / copyBytesPerSecond;
   return {
-    decode: { ...rate(1, tokenMs), ...best, tokens: sizes.decode },
+    decode: {
+      ...rate(1, tokenMs),
+      ...best,
+      // What WebGPU's commands take of encodeMs.
+      commandsMs: dispatches * encodeDispatchMs,
+      tokens: sizes.decode,
+    },
     shareOfCopyBandwidth: atCopySpeed / tokenMs,
     // The cost of the bytes and of the dispatches, of which a token is to take at most 1.6.
     overCost: tokenMs / (atCopySpeed + dispatches * dependentDispatchMs),

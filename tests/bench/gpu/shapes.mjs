@@ -206,9 +206,11 @@ const kShapes = {
     vocab: 128256,
   },
   tiny: { ...llama, layers: 2, embd: 256, heads: 8, kv: 4, head: 32, ff: 512, vocab: 1024 },
+  // As many dispatches as Qwen3-0.6B, and as little work for the GPU as possible.
+  narrow: { ...llama, layers: 28, embd: 256, heads: 8, kv: 4, head: 32, ff: 512, vocab: 1024 },
 };
 /** Those that are measured unless others are named. */
-export const shapes = Object.keys(kShapes).filter((name) => name !== 'tiny');
+export const shapes = Object.keys(kShapes).filter((name) => !/^(tiny|narrow)$/.test(name));
 export const allShapes = Object.keys(kShapes);
 
 /** The letters of GPT-2's bytes, then names that no text contains, then the end of a text. */
