@@ -147,6 +147,18 @@ const usageOf = (source) => [
   .../^(?:\/\/.*\n)+/.exec(source)[0].matchAll(/(?<=[[|(])--?[a-z][\w-]*/g),
 ];
 
+test('the benchmark in Python reads the options of its README and of its head, and no others', () => {
+  const readme = read('tests/bench/README.md');
+  const [, path, said] = /^\| `python3 (tests\/bench\/\S+)` .* \| (.*) \|$/m.exec(readme);
+  const source = read(path);
+  const names = (text) => [...text.matchAll(/--[a-z][\w-]*/g)].map(([name]) => name);
+  const own = [...source.matchAll(/add_argument\("(--[\w-]+)"/g)].map(([, name]) => name).sort();
+  assert.ok(own.length > 5, `${own.length} options`);
+  assert.deepEqual(names(said).sort(), own);
+  const usage = /^ {4}python3 [^]*?\n\n/m.exec(source)[0];
+  assert.deepEqual(names(usage).sort(), own);
+});
+
 test("the package's limits are the table's", () => {
   const checks = read('web/api/options.ts');
   assert.equal(+/kMaxThreads = (\d+);/.exec(checks)[1], optionOf('threads').most);
