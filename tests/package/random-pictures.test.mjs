@@ -46,6 +46,11 @@ function someTurn(below) {
   return { message: { role: 'user', content }, options };
 }
 
+/** States that were dropped come back with the next turn, which has the pictures. */
+function lost(error) {
+  if (error.code !== 'MEDIA_MISSING') throw error;
+}
+
 const say = (session, { message, options }) => session.send(message, options).text();
 
 /** What a session that has only this conversation answers last. */
@@ -72,16 +77,20 @@ async function run(name, options, next) {
     const both = [all[one], all[(one + other) % kSessions]];
     switch (below(8)) {
       case 0: {
-        const saved = await both[0].session.save();
+        const saved = await both[0].session.save().catch(lost);
+        if (!saved) break;
         await both[1].session.dispose();
         again(both[1]).said = [...both[0].said];
         await both[1].session.restore(saved);
         break;
       }
-      case 1:
+      case 1: {
+        const session = await both[0].session.fork().catch(lost);
+        if (!session) break;
         await both[1].session.dispose();
-        Object.assign(both[1], { session: await both[0].session.fork(), said: [...both[0].said] });
+        Object.assign(both[1], { session, said: [...both[0].said] });
         break;
+      }
       case 2:
         await engine.setAdapters([]); // drops all states
         break;
