@@ -32,6 +32,8 @@ struct Constraint {
 struct Media {
   int32_t first = 0;          // of its tokens
   session::MediaInput input;  // without rows if the session holds the picture already
+  // Begins the pass over it. Engines without pictures make no Media, so they do not link it.
+  Status (session::Session::*begin)(const session::MediaInput&) = &session::Session::begin_media;
 };
 
 struct Options {

@@ -71,7 +71,7 @@ Status Generation::Impl::begin_part() {
   const int32_t at = session.position();
   size_t end = parts.size();
   for (const Media& media : options.media) {
-    if (media.first == at) return session.begin_media(media.input);
+    if (media.first == at) return (session.*media.begin)(media.input);
     if (media.first > at) end = std::min(end, static_cast<size_t>(media.first));
   }
   return session.begin(

@@ -45,8 +45,8 @@ class FileSource final : public ByteSource {
   }
 
   /**
-   * Linux keeps a folio (a run of pages that it has read ahead) unless the range contains all of it.
-   * Small reads end within one, so what lies well behind a read is dropped once more.
+   * Linux keeps a folio (a run of pages that it has read ahead) unless the range contains all of
+   * it. Small reads end within one, so what lies well behind a read is dropped once more.
    */
   void drop(uint64_t offset, uint64_t length) {
     constexpr uint64_t kReadAhead = 8 << 20;
