@@ -11,7 +11,7 @@ namespace sluice::kernels::avx512vbmi {
 // Tests turn it off to compare both kinds.
 [[nodiscard]] bool& enabled();
 
-// A packed block of a row group to int8 codes and f32 scales (generic/decoded_types.h, Decoded).
+// A packed block of a row group to int8 codes and f32 scales (generic/decoded_block.h, Decoded).
 using Decoder = void (*)(const uint8_t* block, uint8_t* codes, float* scales);
 
 void decode_iq1_s(const uint8_t* block, uint8_t* codes, float* scales);
