@@ -25,8 +25,9 @@ SLUICE_INLINE F32 block_scale(const uint8_t* block, int v, float times) {
 // each, or one bit.
 enum class Coding { kSigns, kDeltas, kCodes, kBits };
 
-// kSameScale: the columns that share a scale. kLargest: of the codes, without their signs.
-template <class B, int kBlockValues, int kSameScale, int kLargest>
+// kSameScale: the columns that share a scale. kLargest: of the codes, without their signs. kParts:
+// codes count such parts of a block's scale.
+template <class B, int kBlockValues, int kSameScale, int kLargest, int kParts = 1>
 struct DecoderOf {
   using Block = B;
   static_assert(kLargest <= kMaxCode);
@@ -38,6 +39,9 @@ struct DecoderOf {
   // What follows the scales.
   SLUICE_INLINE_METHOD static const uint8_t* words(const uint8_t* block) {
     return kHasScale ? block + kHalfStep : block;
+  }
+  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
+    return block_scale(block, v, 1.0f / kParts);
   }
 };
 
@@ -64,26 +68,21 @@ SLUICE_INLINE void decode_entries(const uint8_t* block, Decoded out) {
   });
 }
 
-// Four octets, each with a byte of signs.
+// Entries of which eight values have a byte of signs: octets, or pairs of quads.
 template <class K>
-struct SignedOctets {
+struct SignedEntries {
   static constexpr Coding kCoding = Coding::kSigns;
   static void decode(const uint8_t* block, Decoded out) { decode_entries<K>(block, out); }
   SLUICE_INLINE_METHOD static void finish(const uint8_t* words, int b, int v, Decoded out) {
-    out.sign_octets(b, v, K::signs(words, b, v));
-  }
-};
-// Eight quads; two have a byte of signs.
-template <class K>
-struct SignedQuads {
-  static constexpr Coding kCoding = Coding::kSigns;
-  static void decode(const uint8_t* block, Decoded out) { decode_entries<K>(block, out); }
-  SLUICE_INLINE_METHOD static void finish(const uint8_t* words, int b, int v, Decoded out) {
-    out.sign_quads(b, v, K::signs(words, b, v));
+    if constexpr (sizeof *K::table() == 8) {
+      out.sign_octets(b, v, K::signs(words, b, v));
+    } else {
+      out.sign_quads(b, v, K::signs(words, b, v));
+    }
   }
 };
 
-struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43>, SignedOctets<IQ2_XXS> {
+struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43, 8>, SignedEntries<IQ2_XXS> {
   SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_xxs; }
   template <int kTo = 0>
   SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
@@ -91,9 +90,6 @@ struct IQ2_XXS : DecoderOf<BlockIQ2_XXS, 256, 32, 43>, SignedOctets<IQ2_XXS> {
   }
   SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
     return eight_signs(load_word(words, 2 * b + 1, v));
-  }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 0.125f);
   }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return in_common(odd_scale(load_word(words, 2 * b + 1, v) >> 28) * d);
@@ -113,7 +109,7 @@ SLUICE_INLINE UnsignedLanes iq2_xs_signs(UnsignedLanes first, UnsignedLanes last
                           (last >> 1 & 0x7f000000u));
 }
 
-struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43>, SignedOctets<IQ2_XS> {
+struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43, 8>, SignedEntries<IQ2_XS> {
   SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_xs; }
   template <int kTo = 0>
   SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
@@ -122,15 +118,12 @@ struct IQ2_XS : DecoderOf<BlockIQ2_XS, 256, 16, 43>, SignedOctets<IQ2_XS> {
   SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
     return iq2_xs_signs(load_word(words, 2 * b, v), load_word(words, 2 * b + 1, v));
   }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 0.125f);
-  }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return nibble_scales(words + kBytesStep * 16, d, b, v);
   }
 };
 
-struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43>, SignedOctets<IQ2_S> {
+struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43, 8>, SignedEntries<IQ2_S> {
   SLUICE_INLINE_METHOD static const uint64_t* table() { return codebooks().iq2_s; }
   template <int kTo = 0>
   SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
@@ -140,15 +133,12 @@ struct IQ2_S : DecoderOf<BlockIQ2_S, 256, 16, 43>, SignedOctets<IQ2_S> {
   SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
     return load_word(words, 8 + b, v);
   }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 0.125f);
-  }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return nibble_scales(words + kBytesStep * 18, d, b, v);
   }
 };
 
-struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62>, SignedQuads<IQ3_XXS> {
+struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62, 4>, SignedEntries<IQ3_XXS> {
   SLUICE_INLINE_METHOD static const uint32_t* table() { return codebooks().iq3_xxs; }
   template <int kTo = 0>
   SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
@@ -157,15 +147,12 @@ struct IQ3_XXS : DecoderOf<BlockIQ3_XXS, 256, 32, 62>, SignedQuads<IQ3_XXS> {
   SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
     return eight_signs(load_word(words, 16 + b, v));
   }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 0.25f);
-  }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return in_common(odd_scale(load_word(words, 16 + b, v) >> 28) * d);
   }
 };
 
-struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15>, SignedQuads<IQ3_S> {
+struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15>, SignedEntries<IQ3_S> {
   SLUICE_INLINE_METHOD static const uint32_t* table() { return codebooks().iq3_s; }
   template <int kTo = 0>
   SLUICE_INLINE_METHOD static UnsignedLanes index(const uint8_t* words, int b, int j, int v) {
@@ -175,9 +162,6 @@ struct IQ3_S : DecoderOf<BlockIQ3_S, 256, 32, 15>, SignedQuads<IQ3_S> {
   }
   SLUICE_INLINE_METHOD static UnsignedLanes signs(const uint8_t* words, int b, int v) {
     return load_word(words, 18 + b, v);
-  }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 1);
   }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return in_common(odd_scale(load_word(words, 26, v) >> 4 * b & 15) * d);
@@ -203,11 +187,8 @@ struct ShiftedOctets {
   }
 };
 
-struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32, 9>, ShiftedOctets<IQ1_S, 3> {
+struct IQ1_S : DecoderOf<BlockIQ1_S, 256, 32, 9, 8>, ShiftedOctets<IQ1_S, 3> {
   static constexpr int kDeltaBit = 15, kDeltaStep = 0;
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 0.125f);
-  }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t* words, F32 d, int b, int v) {
     return in_common(odd_scale(upper(words, b, v) >> 12 & 7) * d);
   }
@@ -301,9 +282,6 @@ struct Q1_0 : DecoderOf<BlockQ1_0, 128, 32, 1> {
       }
     });
   }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 1);
-  }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t*, F32 d, int, int) {
     return in_common(d);
   }
@@ -328,9 +306,6 @@ struct Q2_0 : DecoderOf<BlockQ2_0, 64, 32, 2> {
     const UnsignedLanes four = field<8, 0>(load_word(words, half, v), 8 * j);
     const UnsignedLanes two = four | four << 12;
     return __builtin_bit_cast(LaneBytes, (two | two << 6) & constant_lanes<0x03030303u>());
-  }
-  SLUICE_INLINE_METHOD static F32 scale(const uint8_t* block, int v) {
-    return block_scale(block, v, 1);
   }
   SLUICE_INLINE_METHOD static SubScales scales(const uint8_t*, F32 d, int, int) {
     return in_common(d);
