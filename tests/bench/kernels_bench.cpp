@@ -16,19 +16,10 @@
 #include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "matmul_inputs.h"
 
 namespace sluice::kernels {
 namespace {
-
-struct Weight {
-  Type type;
-  const char* name;
-};
-constexpr Weight kWeights[] = {
-#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) {Type::k##NAME, #NAME},
-#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) {Type::k##NAME, #NAME},
-#include "kernels/types.def"
-};
 
 struct Free {
   size_t size;
@@ -68,14 +59,6 @@ constexpr Shape kShapes[] = {{"decode_cache", 256, 2048, 1, true},
                              {"file_2", 32768, 2048, 2, false},
                              {"file_8", 32768, 2048, 8, false}};
 
-// Random bits in which no scale is a NaN or an infinity.
-std::vector<uint8_t> random_file(size_t bytes) {
-  std::mt19937 rng(1);
-  std::vector<uint8_t> file(bytes);
-  for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);
-  return file;
-}
-
 void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   const int64_t cols = shape.cols;
   const size_t row_bytes = reference::row_bytes(type, cols);
@@ -97,10 +80,7 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   }
 
   const size_t n = static_cast<size_t>(shape.n_tokens);
-  std::mt19937 rng(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(n * static_cast<size_t>(cols));
-  for (float& v : x) v = normal(rng);
+  const std::vector<float> x = random_activations(n * static_cast<size_t>(cols));
   const Buffer q8 = allocate(n * table->q8_bytes(cols));
   table->quantize_q8(x.data(), cols, cols, shape.n_tokens, q8.get());
   std::vector<float> y(n * static_cast<size_t>(shape.rows));

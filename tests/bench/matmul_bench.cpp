@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,18 +12,11 @@
 #include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "matmul_inputs.h"
 
 namespace sluice::kernels {
 namespace {
 
-struct Weight {
-  Type type;
-  const char* name;
-};
-constexpr Weight kWeights[] = {
-#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) {Type::k##NAME, #NAME},
-#include "kernels/types.def"
-};
 constexpr int64_t kRows = 512, kCols = 2048;
 
 std::vector<std::string> split(const char* list) {
@@ -32,14 +24,6 @@ std::vector<std::string> split(const char* list) {
   std::vector<std::string> parts;
   for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
   return parts;
-}
-
-// Random bits in which no scale is a NaN or an infinity.
-std::vector<uint8_t> random_file(size_t bytes) {
-  std::mt19937 rng(1);
-  std::vector<uint8_t> file(bytes);
-  for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);
-  return file;
 }
 
 AlignedBuffer allocated(size_t bytes) {
@@ -58,10 +42,7 @@ double gigamacs_per_second(const Table& table, Type type, int32_t n_tokens, doub
     table.pack_group(type, &file[static_cast<size_t>(row) * row_bytes], table.row_group, kCols,
                      weights.data() + static_cast<size_t>(row / table.row_group) * group);
   }
-  std::mt19937 rng(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(n_tokens * kCols));
-  for (float& v : x) v = normal(rng);
+  const std::vector<float> x = random_activations(static_cast<size_t>(n_tokens * kCols));
   const AlignedBuffer q8 = allocated(static_cast<size_t>(n_tokens) * table.q8_bytes(kCols));
   table.quantize_q8(x.data(), kCols, kCols, n_tokens, q8.data());
   std::vector<float> y(static_cast<size_t>(n_tokens * kRows));
