@@ -16,6 +16,7 @@
 #include "media/decode.h"
 #include "native/picture_file.h"
 #include "native/prompt_cache.h"
+#include "saved_state_util.h"
 
 namespace sluice::test {
 namespace {
@@ -407,19 +408,6 @@ std::string with_other_weights(const std::string& path, const gguf::Tensor& tens
   return out;
 }
 
-std::vector<uint8_t> saved(Seeing& seeing) {
-  EXPECT_TRUE(seeing.model->identify().ok());
-  std::vector<uint8_t> out(seeing.session->sequence().state_bytes());
-  EXPECT_TRUE(seeing.session->read_state(0, out).ok());
-  return out;
-}
-
-Status restore(Seeing& seeing, const std::vector<uint8_t>& state) {
-  SLUICE_RETURN_IF_ERROR(seeing.model->identify());
-  SLUICE_RETURN_IF_ERROR(seeing.session->begin_restore(state.size()));
-  return seeing.session->write_state(state);
-}
-
 // A state with pictures, and an entry of the prompt cache, belong to the projector's weights; text
 // does not.
 TEST(Pictures, SavedStatesBelongToTheProjectorsWeights) {
@@ -441,9 +429,9 @@ TEST(Pictures, SavedStatesBelongToTheProjectorsWeights) {
   ASSERT_TRUE(open(family, options_for(entry), &same).ok());
   const auto spoken = own.model->engine().tokenizer().encode("what is it that it shows", {});
   ASSERT_TRUE(answer(own, spoken, greedy_options(1)).status.ok());
-  const std::vector<uint8_t> text = saved(own);
+  const std::vector<uint8_t> text = save(own);
   ASSERT_TRUE(see(own, entry["prompt"], images_of(entry), 1).status.ok());
-  const std::vector<uint8_t> state = saved(own);
+  const std::vector<uint8_t> state = save(own);
   const std::vector<session::Token> prompt(own.session->tokens().begin(),
                                            own.session->tokens().end());
   auto cache = native::PromptCache::open(directory, 1 << 20, *own.model);

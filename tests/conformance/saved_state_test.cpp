@@ -13,6 +13,7 @@
 
 #include "../extent.h"
 #include "fixtures_util.h"
+#include "saved_state_util.h"
 
 namespace sluice::test {
 namespace {
@@ -102,19 +103,6 @@ Opened open_changed(const std::string& path, const EngineOptions& options,
   if (!session.ok()) return {};
   out.session = std::move(*session);
   return out;
-}
-
-std::vector<uint8_t> save(Opened& opened) {
-  EXPECT_TRUE(opened.model->identify().ok());
-  std::vector<uint8_t> out(opened.session->sequence().state_bytes());
-  EXPECT_TRUE(opened.session->read_state(0, out).ok());
-  return out;
-}
-
-Status restore(Opened& opened, const std::vector<uint8_t>& state) {
-  SLUICE_RETURN_IF_ERROR(opened.model->identify());
-  SLUICE_RETURN_IF_ERROR(opened.session->begin_restore(state.size()));
-  return opened.session->write_state(state);
 }
 
 // Keys that are hashed because a family reads them, though they change no logits of some models:
@@ -319,24 +307,28 @@ TEST(SavedState, OtherWeightsAreRefused) {
   EXPECT_GT(refused, 10);
 }
 
+// The fingerprint of the samples of a file, each byte of them changed.
+session::Fingerprint sampled(session::WeightHash hash, io::ByteSource& file, uint8_t change) {
+  std::vector<uint8_t> bytes;
+  for (const session::WeightSample& s : hash.samples()) {
+    bytes.resize(s.bytes);
+    EXPECT_TRUE(file.read(s.offset, bytes).ok());
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(byte ^ change);
+    hash.add(bytes);
+  }
+  EXPECT_TRUE(hash.complete());
+  session::Fingerprint print;
+  hash.set(&print);
+  return print;
+}
+
 // Samples of a file on a slow source are a part of all samples.
 TEST(SavedState, FewSamplesAreComparedWithAll) {
   const Reference r = read_manifest(fixture_folder("arch"))[0];
   Opened opened = open_model(r.path, options_for(r));
   ASSERT_NE(opened.session, nullptr);
   const auto hash = [&](bool all, uint8_t change) {
-    session::WeightHash out(opened.model->engine().program(), all);
-    std::vector<uint8_t> bytes;
-    for (const session::WeightSample& s : out.samples()) {
-      bytes.resize(s.bytes);
-      EXPECT_TRUE(opened.model->source().read(s.offset, bytes).ok());
-      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(byte ^ change);
-      out.add(bytes);
-    }
-    EXPECT_TRUE(out.complete());
-    session::Fingerprint print;
-    out.set(&print);
-    return print;
+    return sampled({opened.model->engine().program(), all}, opened.model->source(), change);
   };
   EXPECT_LE(session::WeightHash(opened.model->engine().program(), false).samples().size(), 16u);
   EXPECT_EQ(hash(false, 0).difference(hash(true, 0)), nullptr);
@@ -350,19 +342,9 @@ TEST(SavedState, SamplesOfAProjectorAreThoseOfItsFile) {
   const auto header = native::read_header(own_folder("vision") + "/qwen3vl.mmproj.gguf", {});
   ASSERT_TRUE(header.ok()) << header.status().message();
   const auto hash = [&](bool all, uint8_t change) {
-    session::WeightHash out(header->header, all, 7);
-    std::vector<uint8_t> bytes;
-    for (const session::WeightSample& s : out.samples()) {
-      EXPECT_EQ(s.file, 7u);
-      bytes.resize(s.bytes);
-      EXPECT_TRUE(header->sources[0]->read(s.offset, bytes).ok());
-      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(byte ^ change);
-      out.add(bytes);
-    }
-    EXPECT_TRUE(out.complete());
-    session::Fingerprint print;
-    out.set(&print);
-    return print;
+    session::WeightHash samples(header->header, all, 7);
+    for (const session::WeightSample& s : samples.samples()) EXPECT_EQ(s.file, 7u);
+    return sampled(std::move(samples), *header->sources[0], change);
   };
   EXPECT_LE(session::WeightHash(header->header, false).samples().size(), 16u);
   EXPECT_EQ(hash(false, 0).difference(hash(true, 0)), nullptr);
