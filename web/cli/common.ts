@@ -69,17 +69,12 @@ export function size(values: Values, name: string, least = 1): number | undefine
   return bytes;
 }
 
-function deviceOf({ device }: Values): EngineOptions['device'] {
-  if (device === undefined || device === 'wasm' || device === 'webgpu' || device === 'auto')
-    return device;
-  throw new UsageError(`--device: "${String(device)}" is not wasm, webgpu or auto`);
-}
-
-function powerOf({ 'power-preference': power }: Values): EngineOptions['powerPreference'] {
-  if (power === undefined || power === 'low-power' || power === 'high-performance') return power;
-  throw new UsageError(
-    `--power-preference: "${String(power)}" is not low-power or high-performance`,
-  );
+/** An option whose values the text names. */
+function oneOf<T extends string>(values: Values, name: string, names: string): T | undefined {
+  const value = values[name];
+  if (value === undefined || names.split(/, | or /).includes(String(value)))
+    return value as T | undefined;
+  throw new UsageError(`--${name}: "${String(value)}" is not ${names}`);
 }
 
 /** MIN:MAX, each of which may be missing. */
@@ -106,8 +101,8 @@ export function engineOptions(values: Values): EngineOptions {
     threads: number(values, 'threads'),
     contextLength: number(values, 'ctx-size'),
     kernels: values['kernels'] as string | undefined,
-    device: deviceOf(values),
-    powerPreference: powerOf(values),
+    device: oneOf(values, 'device', 'wasm, webgpu or auto'),
+    powerPreference: oneOf(values, 'power-preference', 'low-power or high-performance'),
     gpuBudget: size(values, 'gpu-budget'),
     gpuLayers: number(values, 'gpu-layers'),
     cacheDir: values['cache-dir'] as string | undefined,
