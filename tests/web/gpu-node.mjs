@@ -1,7 +1,8 @@
 // The GPU in Node, by the package `webgpu` on Chromium's SwiftShader, with the interface of a tab of
 // openPage(): what the tests of gpu-page.mjs run in a page runs in this process. Clearing workgroup
 // memory is off, since SwiftShader unrolls it: without that a pipeline compiles in a tenth of the
-// time. Chromium has it on (gpu-chromium.test.mjs).
+// time. So are bounds checks for whole models, a seventh of the processor time. The kernels' cases have
+// them; Chromium has both (gpu-chromium.test.mjs).
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -12,14 +13,15 @@ const swiftshader = process.env.SWIFTSHADER ?? '/usr/lib/chromium/vk_swiftshader
 /** What Dawn needs and this machine lacks, or false. */
 export const noSwiftShader = existsSync(swiftshader) ? false : 'no SwiftShader of Chromium';
 
-export function useSwiftShader() {
+export function useSwiftShader({ boundsChecks = false } = {}) {
   process.env.VK_ICD_FILENAMES = swiftshader;
-  process.env.SLUICE_DAWN = 'enable-dawn-features=disable_workgroup_init';
+  const off = ['disable_workgroup_init', ...(boundsChecks ? [] : ['disable_robustness'])];
+  process.env.SLUICE_DAWN = `enable-dawn-features=${off.join(',')}`;
 }
 
 /** Defines navigator.gpu in this process. Resolves to a function that ends it. */
 export async function withDawn() {
-  useSwiftShader();
+  useSwiftShader({ boundsChecks: true });
   const { create, globals } = await import('webgpu');
   Object.assign(globalThis, globals);
   const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
