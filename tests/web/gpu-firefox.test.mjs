@@ -101,9 +101,9 @@ describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
     });
   }
 
-  // One with a codebook in the short suite.
+  // In the short suite gpu-kernels.test.mjs multiplies by every type here.
   for (const model of rare) {
-    test(`weights of ${model.name}`, model.name === 'IQ3_XXS' ? limits : long, async () => {
+    test(`weights of ${model.name}`, long, async () => {
       const result = await measured(model, { count: kFewTokens });
       assert.equal(result.device, 'webgpu');
       checkLogits(result, model, kNmse);

@@ -122,7 +122,7 @@ for (const [path, given] of cases) {
   });
 }
 
-for (const draft of extent(['off', sample('Q4_0')], ['off', 'ngram', sample('Q4_0')])) {
+for (const draft of extent([sample('Q4_0')], ['off', 'ngram', sample('Q4_0')])) {
   test(`the minimum of a streamed remote model with automatic threads, draft ${draft.slice(root.length) || draft}`, async (t) => {
     const server = await faultyServer({ bytes: readFileSync(sample('Q8_0')), etag: '"1"' });
     t.after(() => server.close());
@@ -146,7 +146,7 @@ for (const draft of extent(['off', sample('Q4_0')], ['off', 'ngram', sample('Q4_
   });
 }
 
-for (const draft of [null, data('arch/llama-gqa')]) {
+for (const draft of extent([data('arch/llama-gqa')], [null, data('arch/llama-gqa')])) {
   const name = draft ? 'a model and its draft' : 'a model';
   test(
     `a budget that setAdapters() names has room for them: ${name}`,
