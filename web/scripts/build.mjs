@@ -77,8 +77,6 @@ const inlinedFiles = (esbuild, common) => ({
   },
 });
 const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
-const pngNotice =
-  '/*! fast-png, iobuffer, MIT License, Copyright (c) 2015 Michaël Zasso; fflate, MIT License, Copyright (c) 2023 Arjun Barrett */';
 // Contains comments for bundlers, which minifying would remove.
 const importAsset =
   'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
@@ -138,13 +136,10 @@ export async function bundlePage(esbuild, common) {
   });
   await esbuild.build({
     ...common,
-    entryPoints: [{ in: 'web/worker/pictures/page.ts', out: 'pictures' }],
-    minify: true,
-    banner: { js: `${pngNotice}\n${importAsset}` },
-  });
-  await esbuild.build({
-    ...common,
-    entryPoints: ['web/worker.ts'],
+    entryPoints: [
+      { in: 'web/worker/pictures/page.ts', out: 'pictures' },
+      { in: 'web/worker.ts', out: 'worker' },
+    ],
     minify: true,
     banner: { js: importAsset },
   });

@@ -83,7 +83,7 @@ export interface Decoders {
   /** Formats that are left to the engine. */
   byEngine?: readonly string[];
   /** A picture's file that is not PNG, as it is stored. */
-  file(bytes: Uint8Array<ArrayBuffer>, format: string): Promise<Rgba>;
+  file(bytes: Uint8Array<ArrayBuffer>, format: string, error: Fail): Promise<Rgba>;
   bitmap?(bitmap: ImageBitmap): Promise<Rgba>;
   /** Loads gpu-pictures.js. Errors: MODULE_LOAD. */
   gpuPictures(): Promise<typeof GpuPictures>;
