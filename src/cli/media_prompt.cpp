@@ -87,8 +87,8 @@ Status encode_pictures(MediaPrompt* prompt, const native::LoadOptions& load, con
       prompt->projector_file.header, std::move(prompt->projector_file.sources), encoding,
       load.engine.n_threads);
   if (!encoder.ok()) return encoder.status();
-  const uint64_t n_embd = media::TextModel::from(prompt->model.header).n_embd;
-  if (n_embd > 0) SLUICE_RETURN_IF_ERROR((*encoder)->encoder().check_fits(n_embd));
+  const uint64_t width = media::TextModel::from(prompt->model.header).media_width;
+  if (width > 0) SLUICE_RETURN_IF_ERROR((*encoder)->encoder().check_fits(width));
   std::vector<float> rows;
   std::vector<media::Image> inputs;  // of one picture
   uint32_t picture = UINT32_MAX;

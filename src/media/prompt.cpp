@@ -117,6 +117,7 @@ TextModel TextModel::from(const gguf::Header& header) {
   TextModel out;
   out.mrope = sections != nullptr && sections->number_at(0) > 0 && sections->number_at(1) > 0;
   out.n_embd = header.get_u64(arch + ".embedding_length").value_or(0);
+  out.media_width = out.n_embd * (1 + header.get_u64(arch + ".n_deepstack_layers").value_or(0));
   return out;
 }
 

@@ -19,6 +19,7 @@ using tokenizer::Token;
 struct TextModel {
   bool mrope = false;  // positions have time, row and column
   uint64_t n_embd = 0;
+  uint64_t media_width = 0;  // values of a picture's token: with deepstack, several embeddings
   [[nodiscard]] static TextModel from(const gguf::Header& header);
 };
 

@@ -70,7 +70,7 @@ Result<std::unique_ptr<Pictures>> Pictures::open(const gguf::Header& projector,
   ThreadPool pool(1);
   const auto encoder = out->open_encoder(&pool);
   if (!encoder.ok()) return encoder.status();
-  SLUICE_RETURN_IF_ERROR((*encoder)->check_fits(model.n_embd));
+  SLUICE_RETURN_IF_ERROR((*encoder)->check_fits(model.media_width));
   return out;
 }
 

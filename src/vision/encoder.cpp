@@ -45,12 +45,12 @@ Result<uint32_t> Encoder::n_tokens(uint32_t width, uint32_t height) const {
   return static_cast<uint32_t>(sizes->n_tokens);
 }
 
-Status Encoder::check_fits(uint64_t n_embd) const {
-  if (n_embd > 0 && width() % n_embd == 0) return {};
+Status Encoder::check_fits(uint64_t media_width) const {
+  if (width() == media_width) return {};
   return error(Code::kBadShape,
                "the projector's tokens have %u values, but the model's embeddings have %llu: it "
                "belongs to another model",
-               width(), static_cast<unsigned long long>(n_embd));
+               width(), static_cast<unsigned long long>(media_width));
 }
 
 Result<FlatInput> Encoder::flatten(const media::Image& image) const {

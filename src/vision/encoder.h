@@ -43,9 +43,8 @@ class Encoder {
   // Replaces EncoderOptions::memory_budget for the inputs that begin from now on.
   void set_memory_budget(uint64_t budget) { options_.memory_budget = budget; }
 
-  // Whether the output fits a text model, whose width it has once, or several times with deepstack.
-  // Errors: kBadShape.
-  [[nodiscard]] Status check_fits(uint64_t n_embd) const;
+  // Whether the output fits a text model (media::TextModel::media_width). Errors: kBadShape.
+  [[nodiscard]] Status check_fits(uint64_t media_width) const;
 
   // Begins an input; `image` and `out` (n_tokens x width) must outlive the last step. No request
   // may be pending. Errors: plan_for()'s, kInvalidArgument (`out` has another size), kOutOfMemory.
