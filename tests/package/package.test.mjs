@@ -19,7 +19,7 @@ const limits = {
   'engine.simd128-full.wasm': [1260 * kB, 430 * kB], // for files and options that need them; pictures are 62 kB, QSF types 7 kB
   'engine.relaxed-full.wasm': [1260 * kB, 430 * kB],
   'engine.relaxed16-full.wasm': [1260 * kB, 431 * kB],
-  'pictures.js': [33 * kB, 11 * kB], // only for prompts with pictures; 8 kB decode PNG
+  'pictures.js': [14 * kB, 6 * kB], // only for prompts with pictures
   'engine.gpu.wasm': [1105 * kB, 374 * kB], // 0.5 kB of it is the layer split between GPU and CPU
   'engine.gpu-full.wasm': [1260 * kB, 433 * kB], // the same with pictures
   'chat.wasm': [320 * kB, 139 * kB], // a sixth of it is OpenAI's requests and responses, 4 kB pictures

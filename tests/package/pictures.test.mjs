@@ -2,7 +2,9 @@
 // in all families (../shared/fixtures/vision), also in a budget in which the projector streams;
 // what takes pictures, in Node and in Chromium; and errors.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -289,6 +291,49 @@ describe('pictures', { skip: missing }, () => {
     });
     assert.ok((await engine.session().send('hello', { maxTokens: 2 }).text()).length >= 0);
     await engine.dispose();
+  });
+
+  test('wrong pictures and an address that hangs leave the engine as it was', async () => {
+    const engine = await load(families[0]);
+    const prompt = 'look <__media__> what';
+    const answer = (image, more) =>
+      engine.generate(prompt, { images: [image], maxTokens: 1, ...more }).result;
+    const wide = readFileSync(join(vision, 'media', 'wide.png'));
+    const { usage } = await answer(wide);
+    for (const image of [null, undefined, 5, {}, [], true, new Blob([]), new Uint8Array(9)])
+      await assert.rejects(answer(image), { code: 'INVALID_ARGUMENT' }, String(image));
+    for (const part of [{ type: 'image' }, { type: 'image_url' }])
+      await assert.rejects(async () => engine.generate([part]).result, { code: 'NOT_SUPPORTED' });
+    const silent = createServer(() => {}).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const url = `http://127.0.0.1:${silent.address().port}/a.png`;
+    const asks = [
+      (signal) => answer(url, { signal }),
+      (signal) => engine.session().send(message(url), { signal }).result,
+      (signal) => engine.renderPrompt([message(url)], { signal }),
+    ];
+    for (const ask of asks) {
+      const stop = new AbortController();
+      const asked = once(silent, 'request');
+      const hanging = ask(stop.signal);
+      await asked;
+      stop.abort();
+      await assert.rejects(hanging, { name: 'AbortError' });
+      // Its turn is over.
+      assert.equal((await answer(wide)).usage.promptTokens, usage.promptTokens);
+    }
+    silent.closeAllConnections();
+    silent.close();
+    await engine.dispose();
+  });
+
+  test('a projector of another model is an error when it is loaded', async () => {
+    const of = (wanted) => families.find(({ name }) => name === wanted);
+    const projector = file(of('qwen3vl').mmproj); // as wide, with deepstack
+    await assert.rejects(load(of('qwen2.5vl'), { projector }), {
+      code: 'BAD_SHAPE',
+      message: /belongs to another model/,
+    });
   });
 
   test('a saved session belongs to the weights of its projector', async () => {

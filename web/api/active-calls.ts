@@ -70,7 +70,7 @@ export class ActiveCalls {
         const input = prompt();
         const given = input instanceof Promise ? await input : input;
         const spec = generateSpec(given, options, vocabSize, sequence);
-        if (options.images) spec.images = await imageSpecs(options.images);
+        if (options.images) spec.images = await imageSpecs(options.images, signal);
         throwIfAborted(signal);
         const ending = worker.ask('generate', id, { ...spec, ...extra });
         sent = true;

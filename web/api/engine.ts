@@ -270,7 +270,10 @@ export class Engine {
         const prompts = await this.prompts();
         const { text, stop, images, ...how } = await prompts.render(given, own);
         const tokens = await (images
-          ? this.ask('layout', text, { ...tokenizeSpec(how), images: await imageSpecs(images) })
+          ? this.ask('layout', text, {
+              ...tokenizeSpec(how),
+              images: await imageSpecs(images, signal),
+            })
           : this.ask('tokenize', text, tokenizeSpec(how)));
         return { text: unmarked(text), tokens, stop };
       }),

@@ -34,7 +34,7 @@ export function markedPrompt(
     if (!image)
       throw new SluiceError(
         'NOT_SUPPORTED',
-        `Prompt parts of type ${JSON.stringify((part as ContentPart).type)} are unsupported.`,
+        `Prompt parts of type ${JSON.stringify((part as ContentPart).type)} are unsupported, or have no picture.`,
       );
     found.push(image);
     return kMediaMark;
@@ -43,20 +43,23 @@ export function markedPrompt(
 }
 
 /** Addresses are fetched here, elements are read here; files are decoded in the worker. */
-export function imageSpecs(images: readonly ImageSource[]): Promise<ImageSpec[]> {
+export function imageSpecs(
+  images: readonly ImageSource[],
+  signal?: AbortSignal,
+): Promise<ImageSpec[]> {
   if (!Array.isArray(images)) invalid('images must be an array.');
-  return Promise.all(images.map(specOf));
+  return Promise.all(images.map((image) => specOf(image, signal)));
 }
 
-async function specOf(image: ImageSource): Promise<ImageSpec> {
-  if (typeof image === 'string' || image instanceof URL) return fetched(`${image}`);
+async function specOf(image: ImageSource, signal?: AbortSignal): Promise<ImageSpec> {
+  if (typeof image === 'string' || image instanceof URL) return fetched(`${image}`, signal);
   if (image instanceof Blob) return image;
   if (image instanceof ArrayBuffer) return new Uint8Array(image.slice(0));
   if (ArrayBuffer.isView(image))
     return new Uint8Array(image.buffer, image.byteOffset, image.byteLength).slice();
-  const { width, height, data } = image as Extract<ImageSpec, { data: unknown }>;
-  if (data) return { width, height, data };
   try {
+    const { width, height, data } = image as Extract<ImageSpec, { data: unknown }>;
+    if (data) return { width, height, data };
     return await createImageBitmap(image as ImageBitmap);
   } catch (cause) {
     throw new SluiceError(
@@ -67,10 +70,10 @@ async function specOf(image: ImageSource): Promise<ImageSpec> {
   }
 }
 
-async function fetched(url: string): Promise<Blob> {
+async function fetched(url: string, signal?: AbortSignal): Promise<Blob> {
   let why = '';
   try {
-    const response = await fetch(url);
+    const response = await fetch(url, { signal });
     if (response.ok) return await response.blob();
     why = `the server answered ${response.status}`;
   } catch (cause) {

@@ -399,7 +399,7 @@ export class Session {
       if (images.length > 0) {
         // The worker makes the tokens, of text and pictures.
         Object.assign(options, { addSpecial, literalSpans });
-        pictures = await this.#pictures(text, images, extra);
+        pictures = await this.#pictures(text, images, extra, options.signal);
       } else {
         tokens = await this.#extended(text, addSpecial, literalSpans);
       }
@@ -436,10 +436,11 @@ export class Session {
     text: string,
     images: readonly ImageSource[],
     to: Partial<GenerateSpec>,
+    signal?: AbortSignal,
   ): Promise<ImageSpec[]> {
     const continues = this.#continues(text);
     const held = continues ? this.#images : [];
-    to.images = [...held, ...(await imageSpecs(images.slice(held.length)))];
+    to.images = [...held, ...(await imageSpecs(images.slice(held.length), signal))];
     if (continues)
       to.known = {
         tokens: this.tokens,
