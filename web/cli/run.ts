@@ -3,7 +3,7 @@
 import * as readline from 'node:readline';
 
 import type { Engine } from '../api/engine.js';
-import type { ChatMessage } from '../chat/engine.js';
+import type { ChatMessage, ContentPart } from '../chat/engine.js';
 import type { GenerateOptions, ImageSource } from '../protocol/options.js';
 import { SluiceError } from '../protocol/errors.js';
 import { kMediaMark } from '../protocol/literal-spans.js';
@@ -12,7 +12,8 @@ import { print, UsageError, type Values } from './output.js';
 import { signals } from './signals.js';
 
 const kCompletionTokens = 128;
-const kHelp = `/clear       forget the conversation; the system message stays
+const kHelp = `/image FILE  show a picture with the next message
+/clear       forget the conversation; the system message stays
 /bye, /quit, /exit
              quit; so does Ctrl-D
 /help, /?    show this list
@@ -86,17 +87,23 @@ function promptOf(values: Values, word: string | undefined): string | undefined 
 const imagesOf = ({ image = [] }: Values): ImageSource[] =>
   (image as string[]).map((one) => (/^(https?|data):/i.test(one) ? one : readBytes(one)));
 
-/** The prompt as a message, its pictures first. */
-function messageOf(text: string, images: ImageSource[]): string | ChatMessage {
-  if (images.length === 0) return text;
-  const parts = images.map((image) => ({ type: 'image', image }) as const);
-  return { role: 'user', content: [...parts, { type: 'text', text }] };
-}
-
 /** The prompt of a text with pictures, of which those without a mark come first. */
 function withMarks(text: string, images: ImageSource[]): string {
   const marks = text.split(kMediaMark).length - 1;
   return kMediaMark.repeat(Math.max(0, images.length - marks)) + text;
+}
+
+const imagePart = (image: ImageSource): ContentPart => ({ type: 'image', image });
+const textPart = (text: string): ContentPart[] => (text ? [{ type: 'text', text }] : []);
+
+/** The prompt as a message: each mark in it is the next picture. */
+function messageOf(prompt: string, images: ImageSource[]): string | ChatMessage {
+  if (images.length === 0) return prompt;
+  const [first = '', ...texts] = withMarks(prompt, images).split(kMediaMark);
+  if (texts.length > images.length)
+    throw new SluiceError('INVALID_ARGUMENT', `${kMediaMark} occurs more often than --image`);
+  const parts = texts.flatMap((text, i) => [imagePart(images[i]!), ...textPart(text)]);
+  return { role: 'user', content: [...textPart(first), ...parts] };
 }
 
 type Generation = ReturnType<Engine['generate']>;
@@ -235,11 +242,26 @@ export async function converse(
   }
 }
 
+const complain = (message: string): void => void process.stderr.write(`sluice: ${message}\n`);
+
+/** `/image`: adds a picture to those of the next message. */
+function addImage(engine: Engine, file: string, images: ImageSource[]): void {
+  try {
+    if (!engine.info.modalities.includes('image'))
+      complain('the model takes no pictures: name its projector (mmproj*.gguf) with --projector');
+    else if (!file) complain('/image needs a file name');
+    else images.push(...imagesOf({ image: [file] }));
+  } catch (error) {
+    complain((error as Error).message);
+  }
+}
+
 async function talk(engine: Engine, values: Values, options: GenerateOptions): Promise<void> {
   const system = values['system'] as string | undefined;
   const terminal = process.stdin.isTTY && process.stdout.isTTY;
   let session = engine.session({ system });
   let generation: Generation | undefined;
+  let images: ImageSource[] = [];
   const lines = readline.createInterface({
     input: process.stdin,
     ...(terminal && { output: process.stdout, prompt: '> ' }),
@@ -256,13 +278,23 @@ async function talk(engine: Engine, values: Values, options: GenerateOptions): P
   for await (const line of lines) {
     if (/^\/(bye|quit|exit)$/.test(line)) break;
     if (/^\/(help|\?)$/.test(line)) process.stdout.write(kHelp);
-    else if (/^\/(clear|reset)$/.test(line)) session = engine.session({ system });
-    else if (/^\/[a-z]*$/.test(line))
-      process.stderr.write(`sluice: unknown command ${line}; /help lists the commands\n`);
+    else if (/^\/(clear|reset)$/.test(line)) {
+      session = engine.session({ system });
+      images = [];
+    } else if (/^\/image(\s|$)/.test(line)) addImage(engine, line.slice(6).trim(), images);
+    else if (/^\/[a-z]*$/.test(line)) complain(`unknown command ${line}; /help lists the commands`);
     else if (line !== '') {
-      generation = session.send(line, options);
-      await stream(generation);
-      if (terminal && !values['quiet']) await printRates(generation);
+      const content = [...images.map(imagePart), ...textPart(line)];
+      generation = session.send(images.length ? { role: 'user', content } : line, options);
+      images = [];
+      try {
+        await stream(generation);
+        if (terminal && !values['quiet']) await printRates(generation);
+      } catch (error) {
+        if (!(error instanceof SluiceError) || error.code === 'WORKER_LOST') throw error;
+        complain(error.message); // the conversation stays as it was
+        if (!terminal) process.exitCode = 1;
+      }
       generation = undefined;
     }
     if (terminal) lines.prompt();
