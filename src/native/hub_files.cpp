@@ -2,6 +2,7 @@
 #include "native/hub_files.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "open/address.h"
 
@@ -205,20 +206,27 @@ std::optional<std::string> choose_projector(const std::vector<std::string>& name
   const auto file_of = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
   std::string_view stem = file_of(model);
   if (stem.ends_with(kEnd)) stem.remove_suffix(kEnd.size());
-  const auto belongs = [&](std::string_view name) {
-    return !stem.empty() && name.starts_with(stem) &&
-           name.substr(std::min(stem.size() + 1, name.size())).starts_with(kWord);
+  // The name that both begin with: "a-Q8_0.gguf" has "a.mmproj.gguf", and rather
+  // "a-Q8_0.mmproj.gguf".
+  const auto shared = [&](std::string_view name) -> size_t {
+    const size_t word = name.find(kWord), n = word == name.npos || word == 0 ? 0 : word - 1;
+    const bool ends =
+        n == stem.size() || (n < stem.size() && std::strchr("-._", stem[n]) != nullptr);
+    return ends && stem.starts_with(name.substr(0, n)) ? n : 0;
   };
   constexpr std::string_view kOrder[] = {"F16", "BF16", "Q8_0"};
   std::optional<std::string> best;
   size_t best_rank = SIZE_MAX;
   for (const std::string& path : names) {
     const std::string_view name = file_of(path);
-    const bool own = belongs(name);
-    if (!name.ends_with(kEnd) || !(own || name.starts_with(kWord))) continue;
+    const size_t same = shared(name);
+    const bool any = stem.empty() && name.find(kWord) != name.npos;
+    const bool plain = name.starts_with(kWord);
+    if (!name.ends_with(kEnd) || !(same > 0 || plain || any)) continue;
     const auto* const order =
         std::find(std::begin(kOrder), std::end(kOrder), quantization_of(name));
-    const size_t rank = (own ? 0 : 8) + static_cast<size_t>(order - std::begin(kOrder));
+    const size_t rank = 8 * (stem.size() - same) + (plain || same > 0 ? 0 : 4) +
+                        static_cast<size_t>(order - std::begin(kOrder));
     if (rank > best_rank || (rank == best_rank && path >= *best)) continue;
     best = path;
     best_rank = rank;

@@ -133,7 +133,8 @@ std::string projector_source(const std::string& model, const io::OpenOptions& op
     if (!files.ok()) return {};
     std::vector<std::string> names;
     for (const auto& [path, bytes] : *files) names.push_back(path);
-    const std::optional<std::string> found = choose_projector(names, reference->path);
+    std::optional<std::string> found = choose_projector(names, reference->path);
+    if (!found) found = choose_projector(names, "");
     return found ? reference->url(options.credentials.hub, *found) : std::string();
   }
   if (model.find("://") != std::string::npos) return {};

@@ -125,6 +125,13 @@ TEST(PictureSource, ProjectorsBesideModels) {
             "a.mmproj.gguf");
   EXPECT_EQ(chosen({"a.gguf", "ab-mmproj.gguf", "mmproj.txt"}, "a.gguf"), "none");
   EXPECT_EQ(chosen({"mmproj-2.gguf", "mmproj-1.gguf"}, ""), "mmproj-1.gguf");
+  // The name of a model without its quantization, the longest one first.
+  const std::vector<std::string> many = {"a.mmproj-f16.gguf", "a-b.mmproj-Q8_0.gguf",
+                                         "ab.mmproj-f16.gguf", "mmproj-F16.gguf"};
+  EXPECT_EQ(chosen(many, "a.Q4_K_M.gguf"), "a.mmproj-f16.gguf");
+  EXPECT_EQ(chosen(many, "a-b-Q4_0.gguf"), "a-b.mmproj-Q8_0.gguf");
+  EXPECT_EQ(chosen(many, "abc.gguf"), "mmproj-F16.gguf");
+  EXPECT_EQ(chosen({"a.Q4_0.gguf", "a.mmproj-f16.gguf"}, ""), "a.mmproj-f16.gguf");
 }
 
 TEST(PictureSource, OtherUrlsNeedPermission) {

@@ -153,6 +153,27 @@ test('a file that is not a language model is never chosen or suggested', async (
   );
 });
 
+test('the projector of a model is the one that has its name, or none', async () => {
+  const { projectors } = await importWeb('io/hub-reference');
+  const first = (names, model) =>
+    projectors(
+      names.map((path) => ({ path })),
+      model,
+    )[0]?.path;
+  const many = [
+    'a.mmproj-f16.gguf',
+    'a-b.mmproj-Q8_0.gguf',
+    'ab.mmproj-f16.gguf',
+    'mmproj-F16.gguf',
+  ];
+  assert.equal(first(many, 'a.Q4_K_M.gguf'), 'a.mmproj-f16.gguf');
+  assert.equal(first(many, 'a-b-Q4_0.gguf'), 'a-b.mmproj-Q8_0.gguf');
+  assert.equal(first(many, 'abc.gguf'), 'mmproj-F16.gguf');
+  assert.equal(first(['a.gguf', 'ab-mmproj.gguf', 'mmproj.txt'], 'a.gguf'), undefined);
+  assert.equal(first(['a.Q4_0.gguf', 'x/a.mmproj-f16.gguf']), 'x/a.mmproj-f16.gguf');
+  assert.equal(first(['mmproj-Q8_0.gguf', 'mmproj-BF16.gguf'], 'a.gguf'), 'mmproj-BF16.gguf');
+});
+
 test('an abort during the listing rejects with its reason', async () => {
   const control = new AbortController();
   const reason = new Error('left');

@@ -76,14 +76,27 @@ export function choose<File extends Choice>(files: File[], tag: string): File | 
   return known.find(Boolean) ?? models[0];
 }
 
-/** The projectors (mmproj files) among some files, the one to take first: F16, BF16, Q8_0, F32. */
-export const projectors = <File extends { path: string }>(files: readonly File[]): File[] => {
+/**
+ * The projectors (mmproj files) among some files, the one to take first: F16, BF16, Q8_0, F32. With the
+ * name of a model: those that begin with it, or a part of it up to a `-`, `.` or `_`, the longest
+ * first; and those of no model. As src/native/hub_files.cpp chooses.
+ */
+export const projectors = <File extends { path: string }>(
+  files: readonly File[],
+  model?: string,
+): File[] => {
   const order = [/(^|[^B])F16/i, /BF16/i, /Q8_0/i, /F32/i];
   const rank = ({ path }: File): number =>
     (order.findIndex((type) => type.test(path)) + order.length + 1) % (order.length + 1);
+  const stem = model?.replace(/\.gguf$/i, '');
+  const shared = ({ path }: File): number => {
+    const of = /([^/]*?)[-._]?mmproj[^/]*$/i.exec(path)?.[1];
+    if (!of || stem === undefined) return 0;
+    return `${stem}.`.startsWith(of) && /[-._]/.test(`${stem}.`[of.length]!) ? of.length : -1;
+  };
   return files
-    .filter(({ path }) => /mmproj[^/]*\.gguf$/i.test(path))
-    .sort((a, b) => rank(a) - rank(b) || (a.path < b.path ? -1 : 1));
+    .filter((file) => /mmproj[^/]*\.gguf$/i.test(file.path) && shared(file) >= 0)
+    .sort((a, b) => shared(b) - shared(a) || rank(a) - rank(b) || (a.path < b.path ? -1 : 1));
 };
 
 /** The GGUF files that are language models. */

@@ -1,7 +1,7 @@
 // Models on the Hugging Face hub: resolves "hf:owner/repo/file.gguf@revision", and finds files by
 // quantization with the hub's tree API. Requests are made only when a function here is called.
 
-import { publicUrl, withoutSecrets } from '../protocol/address.js';
+import { fileName, publicUrl, withoutSecrets } from '../protocol/address.js';
 import { SluiceError, throwIfAborted } from '../protocol/errors.js';
 
 import {
@@ -232,7 +232,7 @@ export async function huggingFaceProjector(
     ...options,
     ...(revision && { revision: decodeURIComponent(revision) }),
   });
-  const [found] = projectors(files);
+  const [found] = [...projectors(files, fileName(url)), ...projectors(files)];
   if (found) return found.url;
   throw new SluiceError('NOT_FOUND', `${repository} has no projector (mmproj*.gguf).`);
 }

@@ -129,7 +129,8 @@ export class Sources {
     if (isDirectory(spec)) return spec; // its checkpoint has both
     if (spec.kind === 'path' && listFolder) {
       const folder = spec.path.replace(/[^/\\]*$/, '');
-      const [found] = projectors((await listFolder(folder)).map((path) => ({ path })));
+      const files = (await listFolder(folder)).map((path) => ({ path }));
+      const [found] = projectors(files, spec.path.slice(folder.length));
       if (found) return sourceSpec(folder + found.path);
       throw new SluiceError('NOT_FOUND', `${folder} has no projector (mmproj*.gguf).`);
     }
