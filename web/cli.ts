@@ -151,7 +151,7 @@ MODEL is a GGUF file, an http(s) URL, hf:owner/repo[:Q4_K_M] or hf:owner/repo/fi
       [--presence-penalty 0] [--repeat-last-n 64] [--quiet]
   serve MODEL          OpenAI-compatible HTTP server: chat, completions, embeddings, models
       [--port 8080] [--host 127.0.0.1] [--parallel 1] [--api-key K] [--cors-origin ORIGIN]
-      [--max-queue 64] [--max-body-size 4M] [--timeout 600] [--shutdown-timeout 10]
+      [--max-queue 64] [--max-body-size 4M, with a projector 32M] [--timeout 600] [--shutdown-timeout 10]
       [--draft ngram|MODEL|off] [--no-structured-output] [--quiet]
       [--chat-template TEXT | --chat-template-file FILE]
       [--allow-image-urls [--allow-private-image-urls]]    fetch pictures that requests name by URLs
@@ -196,8 +196,8 @@ function pictureFetcher(values: Values): FetchPicture {
 }
 
 async function serve(model: string, values: Values): Promise<void> {
-  const maxBody = size(values, 'max-body-size') ?? 4 << 20;
-  if (maxBody < 1024 || maxBody > 64 << 20) {
+  const maxBody = size(values, 'max-body-size');
+  if (maxBody !== undefined && (maxBody < 1024 || maxBody > 64 << 20)) {
     const given = String(values['max-body-size']);
     throw new UsageError(`--max-body-size: "${given}" is not a size from 1K to 64M`);
   }
@@ -211,7 +211,6 @@ async function serve(model: string, values: Values): Promise<void> {
     requestMs: 1000 * (number(values, 'timeout') ?? 600),
     apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''),
     cors: String(values['cors-origin'] ?? ''),
-    maxBody,
     ...(values['allow-image-urls'] && { fetchPicture: pictureFetcher(values) }),
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
@@ -231,7 +230,8 @@ async function serve(model: string, values: Values): Promise<void> {
       await engine.renderPrompt([{ role: 'user', content: 'x' }]); // errors at the start
     }
     const name = engine.info.name || path.parse(model).name;
-    const server = new Server(engine, { ...options, model: name });
+    const largest = (engine.info.modalities.includes('image') ? 32 : 4) << 20;
+    const server = new Server(engine, { ...options, model: name, maxBody: maxBody ?? largest });
     const signalled = interrupts();
     const url = await server.listen();
     if (values['json']) process.stdout.write(`${JSON.stringify({ url, model: name })}\n`);

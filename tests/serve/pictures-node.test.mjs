@@ -52,6 +52,36 @@ test('a picture in a request gives the tokens of the reference', { skip }, async
   }
 });
 
+test('pictures count in counted tokens', { skip }, async () => {
+  const data = readFileSync(`${folder}/media/wide.png`).toString('base64');
+  const image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data } };
+  for (const content of [[image], [image, { type: 'text', text: 'x' }], [image, image]]) {
+    const ask = { model: 'x', messages: [{ role: 'user', content }] };
+    const { usage } = await server.json('/v1/messages', { ...ask, max_tokens: 1 });
+    const { input_tokens: counted } = await server.json('/v1/messages/count_tokens', ask);
+    assert.equal(counted, usage.input_tokens + usage.cache_read_input_tokens);
+  }
+});
+
+test(
+  'a large picture passes, and data that is no base64 is a wrong request',
+  { skip },
+  async () => {
+    const png = readFileSync(`${folder}/media/wide.png`);
+    const large = Buffer.concat([png, Buffer.alloc(6 << 20)]); // bytes behind the picture
+    const options = { temperature: 0, max_tokens: 16, ignore_eos: true };
+    const ask = (data) =>
+      server.json('/v1/chat/completions', {
+        messages: look(`data:image/png;base64,${data}`),
+        ...options,
+      });
+    const { content } = await server.json('/detokenize', { tokens: entry.greedy });
+    assert.equal((await ask(large.toString('base64'))).choices[0].message.content, content);
+    const { status, error } = await ask('%%%');
+    assert.deepEqual([status, error.code], [400, 'INVALID_ARGUMENT']);
+  },
+);
+
 test('several completions, beside requests without pictures', { skip }, async () => {
   const { content } = await server.json('/detokenize', { tokens: entry.greedy });
   const url = `data:image/png;base64,${readFileSync(`${folder}/media/wide.png`).toString('base64')}`;

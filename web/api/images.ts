@@ -79,5 +79,6 @@ async function fetched(url: string, signal?: AbortSignal): Promise<Blob> {
   } catch (cause) {
     why = (cause as Error).message;
   }
-  throw new SluiceError('IO', `The picture ${url.slice(0, 100)} cannot be read: ${why}.`);
+  const code = /^data:/i.test(url) ? 'INVALID_ARGUMENT' : 'IO';
+  throw new SluiceError(code, `The picture ${url.slice(0, 100)} cannot be read: ${why}.`);
 }

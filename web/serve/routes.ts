@@ -5,6 +5,8 @@
 import { setMaxListeners } from 'node:events';
 
 import type { Engine } from '../api/engine.js';
+import { imageSpecs } from '../api/images.js';
+import { tokenizeSpec } from '../api/options.js';
 import { bytesOf, embedInputs } from '../chat/embeddings.js';
 import type { Job } from '../chat/engine.js';
 import type { DescribedError, Exchange, RouteMethod, Work } from '../chat/exchange.js';
@@ -173,8 +175,11 @@ const kWork: {
   },
   async count({ served: { engine }, exchange, jobs }) {
     const { prompt, options } = jobs[0]!;
-    const { literalSpans, addSpecial } = options;
-    const tokens = await engine.tokenize(prompt as string, { literalSpans, addSpecial });
+    const { literalSpans, addSpecial, images } = options;
+    const how = tokenizeSpec({ literalSpans, addSpecial });
+    const tokens = await (images
+      ? engine.call('layout', prompt as string, { ...how, images: await imageSpecs(images) })
+      : engine.call('tokenize', prompt as string, how));
     return exchange.document([], 0, tokens.length);
   },
   async tokenize({ served: { engine }, exchange }, { text, addSpecial, parseSpecial, withPieces }) {
