@@ -348,8 +348,15 @@ Status Chat::answer(const std::string& text) {
     if (status.ok()) status = ended;
   }
   if (messages_.back().role == "user") {  // no response was generated
-    next_pictures_ = std::move(messages_.back().pictures);
+    std::vector<std::string> pictures = std::move(messages_.back().pictures);
     messages_.pop_back();
+    const bool failed = !status.ok() && !signals_.interrupted();
+    if (failed && !pictures.empty()) {  // which would fail again with every message
+      status = error(status.code(), "%s; the next message has no picture, unless /image names one",
+                     status.message().c_str());
+    } else {
+      next_pictures_ = std::move(pictures);
+    }
   }
   signals_.clear();
   return explained(status);

@@ -47,8 +47,8 @@ struct HubModel {
                                              const std::string& tag);
 
 // The projector for pictures among these file names, or nullopt: mmproj*.gguf, or NAME.mmproj*.gguf
-// for a model whose name is NAME or begins with it. Without a model, any with mmproj in its name. Of
-// several, the first of F16, BF16 and Q8_0, else the first by name.
+// for a model whose name is NAME or begins with it. Without a model, any with mmproj in its name.
+// Of several, the first of F16, BF16 and Q8_0, else the first by name.
 [[nodiscard]] std::optional<std::string> choose_projector(const std::vector<std::string>& names,
                                                           std::string_view model);
 

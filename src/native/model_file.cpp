@@ -49,6 +49,11 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOp
 
 Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
                                            const session::EngineOptions& options) {
+  if (header.header.get_string("general.architecture") == std::string_view("clip")) {
+    return error(Code::kUnsupportedArchitecture,
+                 "the file is a vision projector: open the text model, with this file as its "
+                 "projector (--projector)");
+  }
   std::unique_ptr<Model> model(new Model);
   session::EngineOptions engine_options = options;
   engine_options.base_bytes += header.held;

@@ -8,6 +8,9 @@
 namespace sluice::native {
 
 Result<std::vector<uint8_t>> read_picture_file(const std::string& path) {
+  if (media::is_data_url(path) || path.find("://") != std::string::npos) {
+    return fetch_picture(path, {.http = true, .private_addresses = true});
+  }
   Result<std::unique_ptr<io::ByteSource>> source = io::open_file(path);
   if (!source.ok()) return source.status();
   const uint64_t size = (*source)->size();

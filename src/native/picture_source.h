@@ -18,7 +18,8 @@ struct PictureUrls {
   std::function<bool()> cancelled = nullptr;
 };
 
-// A picture's file. Errors: those of the file, kInvalidArgument (too large), with the path.
+// A picture's file, or what the caller's own URL names. Errors: those of the file,
+// kInvalidArgument (too large), with the path; fetch_picture()'s.
 [[nodiscard]] Result<std::vector<uint8_t>> read_picture_file(const std::string& path);
 // The same, decoded. Errors: also media::decode's, with the path.
 [[nodiscard]] Result<media::Image> read_picture(const std::string& path,

@@ -63,6 +63,11 @@ TEST_F(PicturesTool, RunFindsTheProjectorAndPlacesPictures) {
   // Pictures without a mark come first.
   const json first = run({"--raw", "-p", "<__media__> tell me", "--image", wide_});
   EXPECT_EQ(run({"--raw", "-p", " tell me", "--image", wide_})["text"], first["text"]);
+  // An address.
+  EXPECT_NE(run({"-p", "x", "--image",
+                 "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAA"
+                 "AAAABAAEAAAIBRAA7"})["text"],
+            json());
   const json two = run({"--raw", "-p", "a <__media__> b", "--image", wide_, "--image", wide_});
   EXPECT_GT(two["promptTokens"], 24);
 }
@@ -89,6 +94,16 @@ TEST_F(PicturesTool, AConversationShowsPicturesWithTheNextMessage) {
   const std::string second = out.substr(out.rfind("last response: prompt "));
   EXPECT_GT(std::stoi(second.substr(second.find("tokens, ") + 8)), prompt_of(out)) << second;
 
+  // A picture that cannot be shown fails once, and the conversation goes on.
+  const std::string cut = testing::TempDir() + "/cut.png";
+  std::ofstream(cut, std::ios::binary) << test::file_contents(wide_).substr(0, 400);
+  const auto [after, once] = talk("/image " + cut + "\nlook\nlook, what is it\n/stats\n");
+  EXPECT_NE(once.find("damaged or incomplete"), std::string::npos) << once;
+  EXPECT_NE(once.find("the next message has no picture"), std::string::npos) << once;
+  EXPECT_EQ(once.find("damaged"), once.rfind("damaged")) << once;
+  EXPECT_NE(after.find("2 messages"), std::string::npos) << after;
+  EXPECT_EQ(prompt_of(after), prompt_of(plain));
+
   const auto [bad_out, bad] = talk("/image nowhere.png\n/image\n/image " + model_ + "\nlook\n");
   for (const char* why : {"nowhere.png", "/image needs a file name", "is not a PNG"}) {
     EXPECT_NE(bad.find(why), std::string::npos) << why << ": " << bad;
@@ -106,7 +121,16 @@ TEST_F(PicturesTool, ErrorsNameWhatIsMissing) {
       failure({model_, "-p", "x", "--image", wide_, "--projector", folder_ + "/gemma3.mmproj.gguf"})
           .find("it belongs to another model"),
       std::string::npos);
+  // As wide as the model's embeddings, but with layers that this model does not have.
+  EXPECT_NE(failure({model_, "-p", "x", "--image", wide_, "--projector",
+                     folder_ + "/qwen3vl.mmproj.gguf"})
+                .find("it belongs to another model"),
+            std::string::npos);
+  EXPECT_NE(failure({projector_, "-p", "x"}).find("the file is a vision projector"),
+            std::string::npos);
   EXPECT_NE(failure({model_, "-p", "x", "--image", "nowhere.png"}).find("nowhere.png"),
+            std::string::npos);
+  EXPECT_NE(failure({model_, "-p", "x", "--image", "http://127.0.0.1:1/a.png"}).find("[NETWORK]"),
             std::string::npos);
   EXPECT_NE(failure({model_, "-p", "x", "--image", model_}).find("is not a PNG"),
             std::string::npos);
