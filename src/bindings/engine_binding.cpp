@@ -134,10 +134,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
 #ifdef SLUICE_GPU
       .function("attachGpu", &attach_gpu)
       .function("offloadLayers", &offload_layers)
-#else
+#endif
       .function("draft", &draft, emscripten::allow_raw_pointers())
       .function("drafting", &drafting)
-#endif
       .function("memory", &memory)
       .function("stats", &stats)
       .function("unitStates", &unit_states)

@@ -22,14 +22,6 @@
 
 namespace sluice::bindings {
 
-// Whether draft models and continuous batching are supported. Not in the engine with WebGPU: its
-// forward passes compute one session, and its binary has a size limit.
-#ifdef SLUICE_GPU
-inline constexpr bool kDraftModels = false, kSeveral = false;
-#else
-inline constexpr bool kDraftModels = true, kSeveral = true;
-#endif
-
 // Files that every thread can read (web/worker/runtime.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;
@@ -51,7 +43,7 @@ struct EngineBinding {
   }
   session::Session& session() const { return *slot->session; }
   // Null: one generation at a time.
-  generate::Scheduler* scheduler() const { return kSeveral ? batches.get() : nullptr; }
+  generate::Scheduler* scheduler() const { return batches.get(); }
 
   // Notes the error. Returns false.
   bool fail(const Status& status) {

@@ -76,7 +76,7 @@ Result<session::EngineOptions> engine_options(EngineBinding& b, const val& o) {
   options.structured_output = is_true(o, "structuredOutput");
   options.time_breakdown = is_true(o, "timeBreakdown");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
-  options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
+  options.parallel = static_cast<int32_t>(number_or(o, "parallel", 1));
   options.spare = beside_heap;
   options.min_batch = b.min_batch;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
@@ -95,7 +95,7 @@ Result<session::EngineOptions> engine_options(EngineBinding& b, const val& o) {
 Result<generate::PairOptions> pair_options(EngineBinding& b, const val& o) {
   const Result<session::EngineOptions> options = engine_options(b, o);
   if (!options.ok()) return options.status();
-  if (!kDraftModels || !b.draft) return generate::PairOptions{.model = *options};
+  if (!b.draft) return generate::PairOptions{.model = *options};
   // The threads have no access to the draft model's files, so it cannot use direct reads.
   Result<generate::PairOptions> pair =
       generate::share_budget(b.opener->header(), *options, b.draft->opener->header(), 0);
@@ -171,7 +171,7 @@ bool adapter(EngineBinding& b, const val& bytes, float scale) {
 bool set_adapters(EngineBinding& b) {
   quiesce(b);
   const Status status = b.engine->replanner().set_adapters(b.sources);
-  if (!kDraftModels || !b.draft || status.code() != Code::kBudgetTooSmall) return b.checked(status);
+  if (!b.draft || status.code() != Code::kBudgetTooSmall) return b.checked(status);
   return b.checked(make_room(b, b.engine->replanner().budget_for(b.sources))) &&
          b.checked(b.engine->replanner().set_adapters(b.sources));
 }
@@ -180,7 +180,7 @@ bool reserve_structured_output(EngineBinding& b) {
   quiesce(b);
   b.engine->replanner().plan_structured_output(true);
   Status status = b.engine->replanner().set_memory_budget(b.engine->plan().budget.bytes);
-  if (kDraftModels && b.draft && status.code() == Code::kBudgetTooSmall) {
+  if (b.draft && status.code() == Code::kBudgetTooSmall) {
     const Result<session::MemoryPlan> plan = b.engine->replanner().plan_for(0);
     status = plan.ok() ? make_room(b, plan->budget.minimum) : plan.status();
   }
@@ -214,7 +214,7 @@ std::string inspect(EngineBinding& b, const val& options) {
     val part = field(out, section);
     put(part, key, value);
   };
-  const gguf::Header* draft = kDraftModels && b.draft ? &b.draft->opener->header() : nullptr;
+  const gguf::Header* draft = b.draft ? &b.draft->opener->header() : nullptr;
   const Result<session::Inspection> found =
       generate::inspect(b.opener->header(), *given, draft, 0, sink);
   if (!found.ok()) return refuse(found.status());
@@ -233,7 +233,7 @@ bool open(EngineBinding& b, const val& options) {
   const Result<generate::PairOptions> with = pair_options(b, options);
   if (!with.ok()) return b.fail(with.status());
   if (!b.checked(b.start(with->model))) return false;
-  if (!kDraftModels || !b.draft) return true;
+  if (!b.draft) return true;
   b.pair_minimum = with->minimum;
   session::EngineOptions for_draft = with->draft;
   for_draft.pool = &b.engine->pool();
@@ -252,7 +252,7 @@ Status EngineBinding::start(const session::EngineOptions& options) {
   engine = std::move(*opened);
   all_slots = std::make_unique<Slot[]>(static_cast<size_t>(engine->plan().sessions.parallel));
   slot = all_slots.get();
-  if (kSeveral && engine->plan().sessions.parallel > 1) {
+  if (engine->plan().sessions.parallel > 1) {
     batches = std::make_unique<generate::Scheduler>(engine->context());
   }
   for (Slot& each : slots()) {

@@ -277,6 +277,7 @@ std::string GpuExecutor::describe() const {
                  .num("pass", address(&pass_))
                  .num("logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch))
                  .num("nBatch", plan.batch.n_batch)
+                 .num("parallel", plan.sessions.parallel)
                  .num("nCtx", number(plan.context.n_ctx))
                  .num("checkpoints", number(plan.kv.shape.n_checkpoints))
                  .num("checkpointEvery", session::kCheckpointEvery)

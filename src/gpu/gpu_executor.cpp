@@ -9,10 +9,14 @@ using session::Step;
 
 GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Replanner& replanner)
     : cx_(context), replanner_(replanner), cpu_(context), feed_(context) {
+  const auto parallel = static_cast<size_t>(cx_.plan.sessions.parallel);
   vectors_.resize(cx_.program.vecs.size());
-  rows_.resize(4 * cx_.plan.kv.shape.layers.size());
+  rows_.resize(4 * cx_.plan.kv.shape.layers.size() * parallel);
+  copies_.resize(parallel);
+  lanes_.resize(parallel);
+  parts_.reserve(parallel);
   pass_.vectors = address(vectors_.data());
-  pass_.rows = address(rows_.data());
+  pass_.lanes = address(lanes_.data());
   ropes_.resize(2 * cx_.program.ropes.size());
   pass_.ropes = address(ropes_.data());
   table_rows_.resize(cx_.program.tables.size());
@@ -29,8 +33,42 @@ bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
   if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
-  return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
-         spec.parts.empty() && !watched_;
+  return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least && !watched_;
+}
+
+int32_t GpuExecutor::max_parts() const {
+  if (pass_.lost != 0 || cx_.adapters.sum() != 0) return cpu_.max_parts();
+  return static_cast<int32_t>(pass_.max_lanes);
+}
+
+void GpuExecutor::drop(const session::Sequence& sequence) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].sequence != &sequence) continue;
+    parts_[i].sequence = nullptr;
+    lanes_[i].lost = 1;
+  }
+  cpu_.drop(sequence);
+}
+
+// The KV cache on the GPU that is, or from now on will be, the sequence's.
+size_t GpuExecutor::slot_of(session::Sequence& sequence) {
+  const auto own = [&](const Copy& copy) { return copy.of == &sequence || copy.of == nullptr; };
+  auto at = std::find_if(copies_.begin(), copies_.end(), own);
+  if (at == copies_.end()) at = copies_.begin();
+  if (at->of != &sequence || at->restores != sequence.restores()) {
+    *at = {&sequence, sequence.restores(), 0};
+  }
+  // The rows that the GPU has of positions to be computed are outdated, whoever computes them.
+  at->held = std::min(at->held, sequence.position());
+  return static_cast<size_t>(at - copies_.begin());
+}
+
+// The GPU now has the rows of the batch that it has computed, the first `n` of a single sequence.
+void GpuExecutor::hold(int32_t n) {
+  if (parts_.empty()) copies_[pass_.slot].held = kept_at_ = pass_.first + n;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].sequence != nullptr) copies_[lanes_[i].slot].held = lanes_[i].first + lanes_[i].n;
+  }
 }
 
 // Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.
@@ -51,17 +89,23 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   ++pass_.serial;
   pass_.state = GpuPass::kNone;
   const bool same = held_of_ == &sequence && restores_ == sequence.restores();
-  if (!same) pass_.held = 0;
   // The GPU has recurrent states of one position only, and none until this pass is done.
   pass_.kept = same && kept_at_ == sequence.position() ? 1 : 0;
   kept_at_ = -1;
   held_of_ = &sequence;
   restores_ = sequence.restores();
-  // The rows that the GPU has of this batch's positions are outdated, whoever computes it.
-  pass_.held = std::min(pass_.held, sequence.position());
+  parts_.assign(spec.parts.begin(), spec.parts.end());
+  static_cast<void>(slot_of(sequence));
+  int32_t tokens = parts_.empty() ? n : 0;
+  for (const session::BatchPart& part : parts_) {
+    static_cast<void>(slot_of(*part.sequence));
+    tokens += part.n;
+  }
   n_ = n;
   spec_ = spec;
-  where_ = for_gpu(n, spec) ? Where::kEmbedding : Where::kCpu;
+  spec_.parts = parts_;  // the caller's do not outlive this
+  for (GpuPass& lane : lanes_) lane.lost = 0;
+  where_ = for_gpu(tokens, spec) ? Where::kEmbedding : Where::kCpu;
   if (spec_.queue != nullptr && (where_ == Where::kCpu || n > max_queue())) to_single_step();
   cpu_.begin(sequence, n_, spec_);
 }
@@ -79,17 +123,44 @@ bool GpuExecutor::vectors_ready() {
   return true;
 }
 
-void GpuExecutor::hand_over() {
-  const kv::KvCache& cache = held_of_->cache();
-  for (size_t i = 0; i < cache.shape().layers.size(); ++i) {
+// Writes what is one sequence's of a batch.
+void GpuExecutor::describe(const session::BatchPart& part, size_t lane, GpuPass& pass) {
+  pass.n = part.n;
+  pass.n_rows = part.n_rows;
+  if (part.sequence == nullptr) return;  // dropped
+  const session::Sequence& sequence = *part.sequence;
+  const kv::KvCache& cache = sequence.cache();
+  const size_t n_layers = cache.shape().layers.size();
+  const void** rows = &rows_[4 * n_layers * lane];
+  for (size_t i = 0; i < n_layers; ++i) {
     const int32_t layer = static_cast<int32_t>(i);
     if (cache.layer(layer).heads > 0) {
-      rows_[4 * i] = cache.keys(layer, 0);
-      rows_[4 * i + 1] = cache.values(layer, 0);
+      rows[4 * i] = cache.keys(layer, 0);
+      rows[4 * i + 1] = cache.values(layer, 0);
     }
-    rows_[4 * i + 2] = held_of_->state_before(layer);
-    rows_[4 * i + 3] = held_of_->state_after(layer);
+    rows[4 * i + 2] = sequence.state_before(layer);
+    rows[4 * i + 3] = sequence.state_after(layer);
   }
+  const size_t slot = slot_of(*part.sequence);
+  pass.rows = address(rows);
+  pass.slot = static_cast<uint32_t>(slot);
+  pass.held = copies_[slot].held;
+  pass.first = sequence.position();
+  pass.first_row = part.first_row;
+}
+
+void GpuExecutor::hand_over() {
+  if (parts_.empty()) {
+    describe({held_of_, n_, spec_.first_row, spec_.n_rows}, 0, pass_);
+  } else {
+    pass_.n = pass_.n_rows = pass_.first_row = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      describe(parts_[i], i, lanes_[i]);
+      pass_.n += parts_[i].n;
+      pass_.n_rows += parts_[i].n_rows;
+    }
+  }
+  pass_.n_lanes = static_cast<uint32_t>(parts_.size());
   const session::ComputeBuffer& working = cx_.working;
   const size_t n_ropes = cx_.program.ropes.size();
   for (size_t i = 0; i < n_ropes; ++i) {
@@ -101,10 +172,6 @@ void GpuExecutor::hand_over() {
   pass_.logits = address(working.buffer(model::Buf::kLogits));
   pass_.due = address(held_of_->due().data());
   pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
-  pass_.n = n_;
-  pass_.first = held_of_->position();
-  pass_.first_row = spec_.first_row;
-  pass_.n_rows = spec_.n_rows;
   pass_.layer = -1;
   const session::MediaBatch& media = spec_.media;
   pass_.media = address(media.rows);
@@ -136,7 +203,7 @@ void GpuExecutor::hand_over() {
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
   const Step step = cpu_.step(max_ops);
   if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
-  pass_.held = std::min(pass_.held, held_of_->position());
+  static_cast<void>(slot_of(*held_of_));
   kept_at_ = -1;
   if (step == Step::kBlocked) cpu_.demand_weights();
   return step;
@@ -192,7 +259,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
       where_ = Where::kEmbedding;
       return Step::kProgress;
     }
-    pass_.held = kept_at_ = pass_.first + (queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
+    hold(queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
     ++pass_.on_gpu;
     where_ = Where::kCpu;
     if (pass_.cut == 0) {  // the GPU computed everything

@@ -1,6 +1,7 @@
 // Runs batches on a GPU that JavaScript drives (web/gpu). This side describes each forward pass in
 // a GpuPass and waits until JavaScript has written the logits to memory, like for a read request.
-// The KV cache and recurrent states in memory remain the authoritative ones; the GPU holds a copy.
+// The KV caches and recurrent states in memory remain the authoritative ones; the GPU has copies:
+// of the KV cache of each session, and of one recurrent state.
 // New rows and states are copied back with the logits, and missing ones are uploaded before a pass.
 // Sessions, saved states and rewinding therefore need no GPU code, and if the GPU device is lost,
 // the CPU computes the same batch from the same position. The CPU also chooses the heavy hitters
@@ -68,6 +69,11 @@ struct GpuPass {
   // Address of [tables] addresses of the batch's rows, as they are in the file. The first is the
   // token embedding, whose rows are in `x`.
   uint32_t table_rows = 0;
+  uint32_t slot = 0;       // which of JavaScript's KV caches is the sequence's
+  uint32_t max_lanes = 1;  // how many sequences JavaScript computes in one batch
+  // A batch of several sequences: address and number of their GpuPass. Of these only `n`, `first`,
+  // `first_row`, `n_rows`, `held`, `rows` and `slot` are set, and `lost` when one is dropped.
+  uint32_t lanes = 0, n_lanes = 0;
 };
 
 class GpuExecutor final : public session::Executor {
@@ -79,6 +85,8 @@ class GpuExecutor final : public session::Executor {
 
   void begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) override;
   [[nodiscard]] session::Step step(int32_t* max_ops) override;
+  [[nodiscard]] int32_t max_parts() const override;
+  void drop(const session::Sequence& sequence) override;
   void abandon() override;
   [[nodiscard]] int32_t max_queue() const override;
   [[nodiscard]] std::span<const session::Token> chosen() const override {
@@ -98,6 +106,15 @@ class GpuExecutor final : public session::Executor {
   enum class Where : uint8_t { kCpu, kEmbedding, kGpu };
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
   void to_single_step();
+  // The leading positions of a sequence that one of JavaScript's KV caches has.
+  struct Copy {
+    session::Sequence* of = nullptr;
+    uint32_t restores = 0;
+    int32_t held = 0;
+  };
+  [[nodiscard]] size_t slot_of(session::Sequence& sequence);
+  void describe(const session::BatchPart& part, size_t lane, GpuPass& pass);
+  void hold(int32_t n);
   [[nodiscard]] bool vectors_ready();
   [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
   [[nodiscard]] bool take_layers_back();
@@ -113,7 +130,10 @@ class GpuExecutor final : public session::Executor {
   bool media_mats_ = false;  // rows of pictures have matrices of their own
   session::BatchSpec spec_;
   int32_t n_ = 0;
-  // The sequence whose rows the GPU holds, and the position whose recurrent states; -1: none.
+  std::vector<Copy> copies_;               // by GpuPass::slot
+  std::vector<session::BatchPart> parts_;  // of a batch of several sequences
+  std::vector<GpuPass> lanes_;             // of these
+  // The batch's (first) sequence, and the position whose recurrent states the GPU has; -1: none.
   session::Sequence* held_of_ = nullptr;
   uint32_t restores_ = 0;
   int32_t kept_at_ = -1;

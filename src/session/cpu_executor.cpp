@@ -16,9 +16,12 @@ void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {
   const BatchPart alone{&sequence, n, spec.first_row, spec.n_rows};
   for (const BatchPart& part :
        spec.parts.empty() ? std::span<const BatchPart>(&alone, 1) : spec.parts) {
-    const int32_t first = part.sequence->position();
+    const Sequence* own = part.sequence;  // null: dropped while the batch ran elsewhere
+    const int32_t first = own != nullptr ? own->position() : 0;
     cx_.lanes.push_back({part, 0, 0, first, 0});
-    for (int32_t t = 0; t < part.n; ++t) cx_.tokens.push_back(part.sequence->token(first + t));
+    for (int32_t t = 0; t < part.n; ++t) {
+      cx_.tokens.push_back(own != nullptr ? own->token(first + t) : 0);
+    }
   }
   restart();
 }

@@ -123,7 +123,7 @@ const tables = {
       'NOT_FOUND',
       'The draft model: $F/none.gguf does not exist.',
     ],
-    [loadWith({ parallel: 0 }), wrong, 'parallel must be from 1 to 64, with device wasm.'],
+    [loadWith({ parallel: 0 }), wrong, 'parallel must be from 1 to 64.'],
     [loadWith({ signal: 'stop' }), wrong, 'signal must be an AbortSignal.'],
     [loadWith({ onProgress: 1 }), wrong, 'onProgress must be a function.'],
     [loadWith({ cache: false }), wrong, 'cache must be default, only, reload or none.'],

@@ -83,8 +83,7 @@ export async function loadSpec(
   const { projector } = options;
   const device =
     (options.device === 'auto' && (draft || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
-  if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1)
-    invalid('parallel must be from 1 to 64, with device wasm.');
+  if (!(parallel >= 1 && parallel <= 64) || parallel % 1) invalid('parallel must be from 1 to 64.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   const cache = oneOf('cache', options.cache ?? 'default', 'default, only, reload or none');
   const sources = await sourcesOf(options, [source, draft, projector]);

@@ -8,7 +8,6 @@ import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
-import type { KvEviction } from './eviction.js';
 import { GpuKvCache } from './kv-cache.js';
 import type { ReadWeights } from './weight-upload.js';
 import { Pieces, WeightUnits } from './weight-units.js';
@@ -16,8 +15,15 @@ import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
-import { loadKvParts, loadTypes, type KvParts } from './load-types.js';
-import { tableBytes, tablesOf, Writer, type Layout, type Rows } from './record.js';
+import { loadParts, loadTypes, type Parts } from './load-types.js';
+import {
+  tableBytes,
+  tablesOf,
+  Writer,
+  type GpuSequence,
+  type Layout,
+  type Rows,
+} from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import { GpuRecurrentStates } from './recurrent-states.js';
 import { stepsOf, type Step } from './fusion.js';
@@ -63,12 +69,12 @@ export class GpuExecutor {
   readonly #plan: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
-  readonly #cache: GpuKvCache;
-  readonly #eviction: KvEviction | undefined;
+  /** What the words of a pass name, and what that was last. */
+  readonly #sequenceOf: (words: Uint32Array) => GpuSequence;
+  #sequence: GpuSequence;
   readonly #states: GpuRecurrentStates;
   /** Rows of a batch, by table. */
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
-  readonly #writer: Writer;
   readonly #queue: StepQueue;
   readonly #replays: StepReplays;
   readonly #units: WeightUnits;
@@ -87,7 +93,7 @@ export class GpuExecutor {
     plan: GpuPlan,
     layout: Layout,
     buffers: Buffers,
-    parts: KvParts,
+    parts: Parts,
   ) {
     this.#open = open;
     this.#device = open.device;
@@ -107,17 +113,22 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#cache = new GpuKvCache(program, memory, buffers, parts.rows);
-    if (parts.KvEviction)
-      this.#eviction = new parts.KvEviction(program, layout.eviction, memory, buffers, arena);
     this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
     this.#tables = new Map(
       tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
     );
-    const { caches } = this.#cache;
-    this.#writer = new Writer(program, layout, caches, this.#tables, this.#eviction);
-    this.#queue = new StepQueue(program, plan, layout, this.#writer);
+    const { parallel, rows, KvEviction } = parts;
+    const { Writer: Own, each } = parallel?.(Writer, program, memory) ?? { Writer, each: alone };
+    this.#sequenceOf = each(() => {
+      const cache = new GpuKvCache(program, memory, buffers, rows);
+      const eviction =
+        KvEviction && new KvEviction(program, layout.eviction, memory, buffers, arena);
+      const writer = new Own(program, layout, cache.caches, this.#tables, eviction);
+      return { cache, eviction, writer };
+    });
+    this.#sequence = this.#sequenceOf(this.#words());
+    this.#queue = new StepQueue(program, plan, layout, this.#sequence.writer);
     this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
     this.#replays = new StepReplays(
       kernels,
@@ -145,8 +156,9 @@ export class GpuExecutor {
    * needs changes with the number of tokens, and as the context grows.
    */
   async #prepare(tokens: number, first: number, nRows: number, queued = false): Promise<void> {
-    const evicted = this.#eviction?.kindOf(first, tokens);
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted}`;
+    const { eviction, kind: lanes } = this.#sequence;
+    const evicted = eviction?.kindOf(first, tokens);
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes}`;
     if (this.#ready.has(kind)) return;
     const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
@@ -155,15 +167,14 @@ export class GpuExecutor {
 
   /** Records a pass whose weights are on the GPU. */
   #recordAll(to: Recorder, rows: Rows, nRows: number, queued: boolean): void {
+    const { writer } = this.#sequence;
     if (queued) this.#queue.embed(to, rows, this.#units.place);
     for (const step of this.#steps) {
-      if (step.op.kind === OpKind.Select) rows.tokens = nRows;
-      else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(to, step, rows);
+      if (step.op.kind === OpKind.Select) writer.select(to, rows, 0, nRows);
+      else if (step.op.kind !== OpKind.Matmul) writer.simple(to, step, rows);
       if (rows.tokens === 0) break;
-      this.#units.each(step.index, (unit, buffer) =>
-        this.#writer.products(to, step, unit, buffer, rows),
-      );
-      this.#writer.finish(to, step, rows);
+      this.#units.each(step.index, (unit, buffer) => writer.products(to, step, unit, buffer, rows));
+      writer.finish(to, step, rows);
     }
     if (queued) this.#queue.choose(to, rows);
   }
@@ -177,7 +188,7 @@ export class GpuExecutor {
     // Throws before anything is compiled if the model is not supported.
     partFor(host.program, layers, Infinity, false, most);
     await loadTypes(host.program.mats.map(({ type }) => type));
-    const parts = await loadKvParts(host.program);
+    const parts = await loadParts(host.program);
     const kernels = await kernelsFor(open, host);
     const { dots } = kernels.features;
     // If the GPU has less memory than the budget, retries with more weights streaming, or with
@@ -315,13 +326,10 @@ export class GpuExecutor {
     const words = this.#words();
     const { program, memory } = this.#host;
     const queue = this.#device.queue;
-    const [serial, n, first, held, steps] = [
-      Word.Serial,
-      Word.N,
-      Word.First,
-      Word.Held,
-      Word.Steps,
-    ].map((word) => words[word]!) as [number, number, number, number, number];
+    const [serial, n, first, steps] = [Word.Serial, Word.N, Word.First, Word.Steps].map(
+      (word) => words[word]!,
+    ) as [number, number, number, number];
+    const { cache, eviction } = (this.#sequence = this.#sequenceOf(words));
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     const began = performance.now();
@@ -331,8 +339,8 @@ export class GpuExecutor {
     else await this.#prepare(n, first, words[Word.NRows]!);
     if (given()) return;
     this.#uploadVectors(words);
-    if (held < first) this.#cache.upload(queue, words, held, first);
-    this.#eviction?.begin(queue, words);
+    cache.upload(queue, words);
+    eviction?.begin(queue, words);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
@@ -374,9 +382,9 @@ export class GpuExecutor {
         new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
           made.subarray(0, result),
         );
-      this.#cache.settle(words, made.subarray(result, rows), first, n);
+      cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
-      this.#eviction?.settle(words, made.subarray(observed), first, n);
+      eviction?.settle(words, made.subarray(observed), first, n);
       if (this.#counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       this.#counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
@@ -406,9 +414,11 @@ export class GpuExecutor {
   /** Replays a step of one token; false: it has to be recorded. */
   #replay(recording: Recording, rows: Rows, queued: boolean): boolean {
     const { media, states } = rows;
-    if (this.#eviction?.observes || media || states.due || !this.#units.resident) return false;
-    this.#words()[Word.Layer] = this.#steps.at(-1)!.op.layer;
-    return this.#replays.play(recording, rows, queued);
+    if (this.#sequence.eviction?.observes || media || states.due || !this.#units.resident)
+      return false;
+    const words = this.#words();
+    words[Word.Layer] = this.#steps.at(-1)!.op.layer;
+    return this.#replays.play(recording, rows, queued, words[Word.Slot]!);
   }
 
   /** Records the whole pass and waits for missing units; false if it was cancelled. */
@@ -420,23 +430,24 @@ export class GpuExecutor {
     given: () => boolean,
   ): Promise<boolean> {
     const words = this.#words();
+    const { writer } = this.#sequence;
     const pieces = new Pieces(this.#device.queue, recording, given);
     for (const [i, step] of this.#steps.entries()) {
       const { op } = step;
       words[Word.Layer] = op.layer;
       if (op.kind === OpKind.Select) {
-        Object.assign(rows, { tokens: nRows, skipped: firstRow });
+        writer.select(recording.to(), rows, firstRow, nRows);
         if (nRows === 0) break;
       } else if (op.kind !== OpKind.Matmul) {
-        this.#writer.simple(recording.to(), step, rows);
+        writer.simple(recording.to(), step, rows);
       }
       const bytes = await this.#units.record(step.index, recording, given, (unit, buffer) =>
-        this.#writer.products(recording.to(), step, unit, buffer, rows),
+        writer.products(recording.to(), step, unit, buffer, rows),
       );
       if (bytes < 0) return false;
-      this.#writer.finish(recording.to(), step, rows);
+      writer.finish(recording.to(), step, rows);
       if (rows.media && this.#steps[i + 1]?.op.layer !== op.layer)
-        this.#writer.deepstack(recording.to(), op.layer, rows);
+        writer.deepstack(recording.to(), op.layer, rows);
       if (rows.tokens >= kLongPass && !(await pieces.add(bytes * rows.tokens))) return false;
     }
     return true;
@@ -448,6 +459,7 @@ export class GpuExecutor {
    */
   #download(recording: Recording, words: Uint32Array, first: number, n: number): Back {
     const { program } = this.#host;
+    const { cache, eviction } = this.#sequence;
     const { queue, buffers } = this.#layout;
     recording.finish();
     const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, words[Word.NRows]!];
@@ -457,10 +469,10 @@ export class GpuExecutor {
     const result = 4 * floats;
     if (result)
       recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
-    const rows = this.#cache.download(recording.encoder, this.#readback, result, first, n);
+    const rows = cache.download(recording.encoder, this.#readback, result, first, n);
     const { encoder } = recording;
     const states = rows + this.#states.download(encoder, words, this.#readback, rows);
-    const observed = this.#eviction?.download(encoder, this.#readback, states, first, n) ?? 0;
+    const observed = eviction?.download(encoder, this.#readback, states, first, n) ?? 0;
     return { result, rows, states, size: align(states + observed, 8) };
   }
 
@@ -491,6 +503,12 @@ export class GpuExecutor {
     if (this.#tables.size) queue.writeBuffer(this.#memory.arena, at, numbers);
     this.#vectorsThere = true;
   }
+}
+
+/** One sequence, which every pass computes. */
+function alone(make: () => GpuSequence): () => GpuSequence {
+  const one = make();
+  return () => one;
 }
 
 /**

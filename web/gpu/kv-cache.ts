@@ -1,6 +1,7 @@
-// KV cache on the GPU, a copy of the engine's own one (src/kv/kv_cache.h). Each layer has a buffer
-// of [capacity] rows; a row has the keys of all heads, then their values. Rows that the GPU lacks are
-// uploaded, and rows that a pass computed are downloaded. A quantized cache is in quantized-cache.ts.
+// KV cache of a sequence on the GPU, a copy of the engine's own one (src/kv/kv_cache.h). Each layer has
+// a buffer of [capacity] rows; a row has the keys of all heads, then their values. Rows that the GPU
+// lacks are uploaded, and rows that a pass computed are downloaded. A quantized cache is in
+// quantized-cache.ts.
 
 import { Usage, type Buffers } from './buffers.js';
 import { keptBytes } from './eviction-plan.js';
@@ -68,17 +69,22 @@ export function owners(program: Program): number[] {
   return [...new Set(ops.map(({ att }) => att.cache))];
 }
 
-/** Bytes on the GPU: of all layers, of the largest layer, and of what n positions change at most. */
+/**
+ * Bytes on the GPU: of all layers and sequences, of the largest layer, and of what n positions change
+ * at most.
+ */
 export function cacheBytes(program: Program, n = 0) {
   const shapes = owners(program).map((layer) => program.caches[layer]!);
   const layers = shapes.map(rowsOf);
   const bytes = layers.map((rows) => rows.row * rows.capacity + rows.beside * rows.recent);
   const sum = (all: number[]): number => all.reduce((a, b) => a + b, 0);
   return {
-    total: sum(bytes) + sum(shapes.map(keptBytes)),
+    total: program.parallel * (sum(bytes) + sum(shapes.map(keptBytes))),
     largest: Math.max(0, ...bytes),
-    // A group of q4_0 may begin earlier.
-    changed: sum(layers.map(({ row, beside }) => row * (n + (beside && 63)) + beside * n)),
+    // A group of q4_0 may begin earlier, in each sequence.
+    changed: sum(
+      layers.map(({ row, beside }) => row * (n + (beside && 63 * program.parallel)) + beside * n),
+    ),
   };
 }
 
@@ -148,6 +154,9 @@ const halves: RowFormat = {
   copy: (own, begin, { shape }, ...given) => copyHalves(own, begin, shape, ...given),
 };
 
+/** KV cache on the GPU, of the sequence of a pass or of several. */
+export type KvCopies = Pick<GpuKvCache, 'upload' | 'download' | 'settle'>;
+
 export class GpuKvCache {
   readonly #layers: Layer[] = [];
   readonly #memory: WebAssembly.Memory;
@@ -184,13 +193,16 @@ export class GpuKvCache {
     }
   }
 
-  /** Uploads positions [from, to). `words`: those of the pass. */
-  upload(queue: GPUQueue, words: Uint32Array, from: number, to: number): void {
-    this.#each(from, to - from, (layer, rows, place, count) => {
-      const bytes = new Uint8Array(count * rows.row);
-      this.#copy(words, layer, rows, place, bytes, true);
-      queue.writeBuffer(layer.buffer, rows.at + place * rows.row, bytes);
-    });
+  /** Uploads the positions before a pass that the GPU lacks. `words`: those of the pass. */
+  upload(queue: GPUQueue, words: Uint32Array): void {
+    const held = words[Word.Held]!;
+    const n = words[Word.First]! - held;
+    if (n > 0)
+      this.#each(held, n, (layer, rows, place, count) => {
+        const bytes = new Uint8Array(count * rows.row);
+        this.#copy(words, layer, rows, place, bytes, true);
+        queue.writeBuffer(layer.buffer, rows.at + place * rows.row, bytes);
+      });
   }
 
   /**

@@ -40,7 +40,7 @@ export function roomOf(program: Program, dots: boolean): Room {
   const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
   const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
-  const numbers = align(2 * program.ops.length * 256, 1 << 17);
+  const numbers = align(2 * program.parallel * program.ops.length * 256, 1 << 17);
   return {
     layout,
     cache,

@@ -1,5 +1,5 @@
-// Loads gpu-types.js for the first model that has a type of it, and gpu-kv.js for the first KV cache
-// that is quantized or evicts.
+// Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
+// quantized or evicts, and gpu-parallel.js for the first engine with several sequences.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
@@ -7,6 +7,7 @@ import { evictionIn } from './eviction-plan.js';
 import { quantized } from './fusion.js';
 import type { RowFormat } from './kv-cache.js';
 import type * as Extra from './kv-parts.js';
+import type * as Parallel from './parallel.js';
 import type { Program } from './program.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
@@ -16,18 +17,24 @@ export async function loadTypes(ids: readonly number[]): Promise<void> {
   useRareTypes(await asset<RareTypes>('gpu-types.js', url));
 }
 
-/** What a program's KV cache needs beyond rows of halves. */
-export interface KvParts {
+/** What a program needs beyond one KV cache with rows of halves. */
+export interface Parts {
   rows?: RowFormat | undefined;
   KvEviction?: typeof Extra.KvEviction | undefined;
+  parallel?: typeof Parallel.parallel | undefined;
 }
 
 /** Errors: MODULE_LOAD. */
-export async function loadKvParts(program: Program): Promise<KvParts> {
+export async function loadParts(program: Program): Promise<Parts> {
   const evicts = evictionIn(program);
-  if (!quantized(program) && !evicts) return {};
+  const parts: Parts = {};
+  if (program.parallel > 1) {
+    const url = new URL('./gpu-parallel.js', import.meta.url);
+    parts.parallel = (await asset<typeof Parallel>('gpu-parallel.js', url)).parallel;
+  }
+  if (!quantized(program) && !evicts) return parts;
   const url = new URL('./gpu-kv.js', import.meta.url);
   const { kernels, rows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
   useQuantizedKv(kernels);
-  return evicts ? { KvEviction } : { rows };
+  return { ...parts, ...(evicts ? { KvEviction } : { rows }) };
 }

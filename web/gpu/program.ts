@@ -211,6 +211,8 @@ export interface Program {
   pass: number;
   logitsRows: number;
   nBatch: number;
+  /** Sequences that have a KV cache each. */
+  parallel: number;
   nCtx: number;
   /** Maximum number of checkpoints of recurrent states, and tokens between them. */
   checkpoints: number;
@@ -282,9 +284,13 @@ export const enum Word {
   NonCausal,
   NDeepstack,
   TableRows,
+  Slot,
+  MaxLanes,
+  Lanes,
+  NLanes,
 }
 
-export const kWords = Word.TableRows + 1;
+export const kWords = Word.NLanes + 1;
 
 export const enum PassState {
   None,

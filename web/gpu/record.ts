@@ -15,6 +15,7 @@ import {
 import { Buf, Mix, NonCausal, OpKind, type Op, type Program } from './program.js';
 import { evictionIn, planEviction, type EvictionPlan } from './eviction-plan.js';
 import type { KvEviction } from './eviction.js';
+import type { KvCopies } from './kv-cache.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
 import { planQueue, type QueuePlan } from './queue-plan.js';
 import type { Step } from './fusion.js';
@@ -124,10 +125,42 @@ export interface Rows {
   /** Rows of the residual stream before the first selected one. */
   skipped: number;
   states: Carrying;
-  /** The step of a queue; 0 without one. */
+  /** The step of a queue; 0 without one. Of a lane: its first token in the batch. */
   step: number;
+  /** What a batch has of each sequence, if of several (parallel.ts); of a lane: its first row. */
+  lanes?: LaneRows[];
+  row?: number;
   /** Of a picture. */
   media?: { width: number; nonCausal: NonCausal };
+}
+
+/** A sequence on the GPU, or several that a pass computes together. */
+export interface GpuSequence {
+  cache: KvCopies;
+  eviction?: KvEviction | undefined;
+  writer: Writer;
+  /** Tells apart batches of several sequences whose kernels differ. */
+  kind?: string;
+}
+
+/** One of several sequences in a pass (parallel.ts). */
+export interface Lane {
+  sequence: GpuSequence;
+  words: Uint32Array;
+  /** It was dropped before the pass began: its rows mean nothing. */
+  dropped: boolean;
+  /** Where its rows begin in what is read back, and where they end. */
+  begin: number;
+  end: number;
+}
+
+/** The rows of a lane at an operation. `row`: the first one in buffers. `step`: its token in the batch. */
+export interface LaneRows {
+  lane: Lane;
+  row: number;
+  step: number;
+  tokens: number;
+  first: number;
 }
 
 export class Writer {
@@ -156,6 +189,11 @@ export class Writer {
     const ld = this.#program.widths[buf]!;
     const skipped = buf === Buf.X ? rows.skipped : 0;
     return { at: this.#layout.buffers[buf]! + skipped * ld + column, ld };
+  }
+
+  /** Goes on with `nRows` rows of the residual stream, behind `skipped` others. */
+  select(_to: Recorder, rows: Rows, skipped: number, nRows: number): void {
+    Object.assign(rows, { tokens: nRows, skipped });
   }
 
   vec(index: number): number | undefined {
@@ -309,7 +347,7 @@ export class Writer {
       weights: { type, buffer: this.#tables.get(op.table!)!, offset: 0 },
       count: nBatch,
       cols,
-      ids: this.#layout.rowNumbers + rows.skipped,
+      ids: this.#layout.rowNumbers + rows.step + rows.skipped,
       tokens: rows.tokens,
       column: op.inCol,
       n: op.n,

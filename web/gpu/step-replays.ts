@@ -15,7 +15,10 @@ export class StepReplays {
   readonly #queue: StepQueue;
   readonly #room: () => number;
   readonly #record: (to: Recorder, rows: Rows, queued: boolean) => void;
-  /** Of queued steps, and of single ones by the copy of the recurrent states that they begin with. */
+  /**
+   * By sequence: of queued steps, and of single ones by the copy of the recurrent states that they begin
+   * with.
+   */
   readonly #replays = new Map<number, Replay>();
   /** There was no room for parameters. */
   #full = false;
@@ -37,10 +40,10 @@ export class StepReplays {
     this.#record = record;
   }
 
-  /** Replays a step of one token. False: it has to be recorded. */
-  play(recording: Recording, rows: Rows, queued: boolean): boolean {
+  /** Replays a step of one token of sequence `slot`. False: it has to be recorded. */
+  play(recording: Recording, rows: Rows, queued: boolean, slot: number): boolean {
     const { first, step, states } = rows;
-    const key = queued ? 2 : states.live;
+    const key = 3 * slot + (queued ? 2 : states.live);
     const kind = queued ? this.#queue.kind : '';
     let replay = this.#replays.get(key);
     if (!replay?.covers(kind, first)) {

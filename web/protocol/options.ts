@@ -148,7 +148,8 @@ export interface InspectOptions {
    * output is the same. 'ngram' drafts from repetitions in the text. A draft model is a smaller
    * model with the same vocabulary; it is used where it promises more than n-grams. It is
    * downloaded and cached like any model, gets the memory that keeps it resident (at most half of
-   * `memoryBudget`), and computes on the same threads, CPU only. Default false: no drafting.
+   * `memoryBudget`), and computes on the same threads, also where the model is on a GPU. Default
+   * false: no drafting.
    */
   draft?: 'ngram' | ModelSource | false;
   /**
@@ -164,8 +165,9 @@ export interface InspectOptions {
   imageTokens?: { min?: number; max?: number };
   /**
    * Continuous batching: number of sessions and chats, 1 to 64, whose requests share each forward
-   * pass. Results are the same as alone. The budget holds one KV cache for each. CPU only. Models
-   * with bidirectional attention run one request at a time. Default 1.
+   * pass. Results are the same as alone, on a GPU up to rounding. The budget holds one KV cache for
+   * each, and so does `gpuBudget`. Models with bidirectional attention run one request at a time.
+   * Default 1.
    */
   parallel?: number;
   /**

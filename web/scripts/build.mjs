@@ -127,6 +127,7 @@ export async function bundlePage(esbuild, common) {
       { in: 'web/gpu/gpu.ts', out: 'gpu' },
       { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
       { in: 'web/gpu/kv-parts.ts', out: 'gpu-kv' },
+      { in: 'web/gpu/parallel.ts', out: 'gpu-parallel' },
       { in: 'web/gpu/auto-device.ts', out: 'gpu-auto' },
       { in: 'web/gpu/pictures/pictures.ts', out: 'gpu-pictures' },
     ],
