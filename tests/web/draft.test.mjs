@@ -359,8 +359,8 @@ describe('a draft model', () => {
   });
 
   test('an unusable draft model is an error that names the draft', async () => {
-    const refused = (draft, expected, more = {}) =>
-      assert.rejects(Engine.load(model, { ...options, draft, ...more }), expected);
+    const refused = (draft, expected) =>
+      assert.rejects(Engine.load(model, { ...options, draft }), expected);
     for (const draft of ['', true, 5, []]) await refused(draft, { code: 'INVALID_ARGUMENT' });
     await refused('no-such-model', {
       code: 'NOT_FOUND',
@@ -372,11 +372,6 @@ describe('a draft model', () => {
       code: 'INVALID_ARGUMENT',
       message: /the draft model has another vocabulary: its token \d+ differs from the model's/,
     });
-    await refused(
-      draft,
-      { code: 'INVALID_ARGUMENT', message: /draft must be a model.*device wasm/ },
-      { device: 'webgpu' },
-    );
     await using([[model, { ...load, device: 'auto' }]], (engine) =>
       assert.equal(engine.stats().device, 'wasm'),
     );

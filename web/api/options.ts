@@ -150,9 +150,8 @@ export async function loadSpec(
 }
 
 /** The draft model; undefined: there is none. */
-function draftOf({ draft, device }: InspectOptions): ModelSource | undefined {
-  if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu'))
-    invalid('draft must be a model, with device wasm.');
+function draftOf({ draft }: InspectOptions): ModelSource | undefined {
+  if (draft === '') invalid("draft must be 'ngram' or a model.");
   return !draft || draft === 'ngram' ? undefined : draft;
 }
 

@@ -102,7 +102,9 @@ export class Loading {
     options.held = this.#io.stats.held;
     let info = await this.#describe(binding, options);
     if (found?.beside && !spec.memoryBudget) {
-      options.memoryBudget = Math.min(budget, info.plan.minimum + found.beside);
+      // Half of what is above the minimum is at least the draft model's.
+      const draft = 2 * (this.#draft?.bytes ?? 0);
+      options.memoryBudget = Math.min(budget, info.plan.minimum + found.beside + draft);
       info = await this.#describe(binding, options);
     }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
