@@ -355,6 +355,42 @@ for (const model of queuing)
     },
   );
 
+// Each pass that is no queue swaps the copies of the states, so an odd number of steps changes which
+// one the next queue begins with.
+for (const model of [lfm2])
+  test(
+    `queued steps of ${model.name} continue from either copy of its recurrent states`,
+    { skip: model !== lfm2 && longOnly },
+    async () => {
+      const { single, queued } = await inPage(
+        async ([source, prompt]) => {
+          const engine = await gpuOf(source, { contextLength: 64 });
+          const run = async (maxTokens, more) => {
+            const tokens = [];
+            const options = { maxTokens, temperature: 0, ignoreEos: true, cachePrompt: false };
+            const pieces = engine.generate(prompt, { ...options, ...more });
+            for await (const { token } of pieces) if (token >= 0) tokens.push(token);
+            return tokens;
+          };
+          const single = await run(12, { logprobs: 0 });
+          const queued = [];
+          for (const steps of [1, 2, 1, 1, 2]) {
+            await run(steps, { logprobs: 0 });
+            queued.push(await run(12));
+          }
+          return { single, queued };
+        },
+        address(model),
+        model.prompt.slice(0, 5),
+      );
+      assert.equal(single.length, 12);
+      assert.deepEqual(
+        queued,
+        queued.map(() => single),
+      );
+    },
+  );
+
 // --- sequences -----------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {

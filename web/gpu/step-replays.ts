@@ -16,8 +16,8 @@ export class StepReplays {
   readonly #room: () => number;
   readonly #record: (to: Recorder, rows: Rows, queued: boolean) => void;
   /**
-   * By sequence: of queued steps, and of single ones by the copy of the recurrent states that they begin
-   * with.
+   * By sequence: of single steps and of queued ones, each by the copy of the recurrent states that they
+   * begin with.
    */
   readonly #replays = new Map<number, Replay>();
   /** There was no room for parameters. */
@@ -43,7 +43,7 @@ export class StepReplays {
   /** Replays a step of one token of sequence `slot`. False: it has to be recorded. */
   play(recording: Recording, rows: Rows, queued: boolean, slot: number): boolean {
     const { first, step, states } = rows;
-    const key = 3 * slot + (queued ? 2 : states.live);
+    const key = 4 * slot + states.live + (queued ? 2 : 0);
     const kind = queued ? this.#queue.kind : '';
     let replay = this.#replays.get(key);
     if (!replay?.covers(kind, first)) {
