@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, openPage } from './chromium.mjs';
 import { launchChromiumGpu } from './gpu-drivers.mjs';
 import { addressOf, checkLogits, kNmse, models, mountsOf, pageSetup } from './gpu-page.mjs';
@@ -84,4 +85,26 @@ test('the GPU computes a Llama', async () => {
   assert.equal(result.device, 'webgpu');
   checkLogits(result, llama, kNmse);
   assert.deepEqual(result.tokens, llama.greedy.slice(0, 4));
+});
+
+test('two sessions share passes, which need gpu-parallel.js', { skip: longOnly }, async () => {
+  const fetched = () => tab.server.requested.some((path) => /gpu-parallel/.test(path));
+  assert.equal(fetched(), false);
+  const { device, passes, tokens } = await inPage(
+    async ([source, prompt]) => {
+      const engine = await load(source, { parallel: 2 });
+      const sessions = [engine.session(), engine.session()];
+      const texts = await Promise.all(sessions.map((session) => tokensOf(session, prompt, 4)));
+      const { device, engine: counts } = engine.stats();
+      await engine.dispose();
+      return { device, passes: counts.gpuPasses, tokens: texts };
+    },
+    source(),
+    'mill river',
+  );
+  assert.equal(device, 'webgpu');
+  assert.ok(fetched());
+  assert.equal(tokens[0].length, 4);
+  assert.deepEqual(tokens[0], tokens[1]);
+  assert.ok(passes < 8, `${passes} passes`);
 });

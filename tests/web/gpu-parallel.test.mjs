@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { longOnly } from '../extent.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { noSwiftShader, openNode, useSwiftShader } from './gpu-node.mjs';
-import { models, setup } from './gpu-page.mjs';
+import { checkTwins, models, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
 /** Tokens whose log-probabilities are closer may swap. With q4_0, the CPU also rounds queries. */
@@ -39,11 +39,14 @@ const all = [...models('arch'), ...models('families')];
 const named = (name) => all.find((model) => model.name === name);
 const fileOf = ({ folder, file }) => join(folder, file);
 
-async function tell(teller, prompt, maxTokens) {
+/** `until`: tokens behind which the generation is cancelled. */
+async function tell(teller, prompt, maxTokens, until = maxTokens) {
   const out = [];
   const how = { maxTokens, temperature: 0, ignoreEos: true, logprobs: 2 };
-  for await (const { token, topLogprobs } of teller.generate(prompt, how))
+  for await (const { token, topLogprobs } of teller.generate(prompt, how)) {
     if (topLogprobs) out.push([token, topLogprobs[0].logprob - topLogprobs[1].logprob]);
+    if (out.length >= until) break;
+  }
   return out;
 }
 
@@ -130,6 +133,51 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
     await again.restore(await cut.save());
     agree(await tell(cut, ' fox', 4), await tell(again, ' fox', 4), kGap, 'a cancelled session');
     await Promise.all([cpu.dispose(), gpu.dispose()]);
+  });
+
+  /** Rounds of concurrent generations, some of them cancelled, on sessions that have twins on the CPU. */
+  test('random rounds', async () => {
+    const model = named('llama-gqa');
+    const cpu = await globalThis.loadCpu(fileOf(model), { contextLength: 1000 });
+    const gpu = await globalThis.load(fileOf(model), {
+      parallel: kParallel,
+      contextLength: 1000,
+    });
+    const random = globalThis.seeded(45);
+    const below = (n) => Math.floor(random() * n);
+    const twins = Array.from({ length: 5 }, () => [gpu.session(), cpu.session()]);
+    let [tokens, cancelled] = [0, 0];
+    for (let round = 0; round < extent(2, 20); round++) {
+      const chosen = twins.filter(() => random() < 0.7);
+      const calls = chosen.map(([ours, theirs]) => {
+        const text = ` ${promptOf(below(5))}`;
+        const most = 2 + below(10);
+        const until = random() < 0.3 ? below(most) : most;
+        return { ours, theirs, text, most, until };
+      });
+      const told = await Promise.all(
+        calls.map(({ ours, text, most, until }) => tell(ours, text, most, until)),
+      );
+      for (const [i, { ours, theirs, text, most, until }] of calls.entries()) {
+        cancelled += until < most;
+        const expected = await tell(theirs, text, Math.max(told[i].length, 1));
+        tokens += agree(told[i], expected.slice(0, told[i].length), kGap, `round ${round}, ${i}`);
+        await theirs.restore(await ours.save());
+      }
+    }
+    assert.ok(tokens > 10 && cancelled > 0, `${tokens} tokens, ${cancelled} cancelled`);
+    await Promise.all([cpu.dispose(), gpu.dispose()]);
+  });
+
+  test('random operations on twins', { skip: longOnly }, async () => {
+    const model = named('llama-gqa');
+    checkTwins(
+      await globalThis.twinSessions(fileOf(model), model.prompt, {
+        seed: 7,
+        operations: 40,
+        options: { parallel: kParallel },
+      }),
+    );
   });
 
   test('gpuBudget holds all KV caches', async () => {
