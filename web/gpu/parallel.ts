@@ -13,6 +13,13 @@ import type { Step } from './fusion.js';
 
 const kOfLanes = new Set([OpKind.Rope, OpKind.Attention, OpKind.Temperature, OpKind.Rows]);
 
+/** A lane's kernels depend on powers of two up to 16 tokens, and on whether its positions are split. */
+function kindOf(words: Uint32Array): string {
+  const [n, rows, first] = [Word.N, Word.NRows, Word.First].map((word) => words[word]!);
+  const size = (tokens: number): number => Math.min(16, 2 ** Math.ceil(Math.log2(tokens)));
+  return `${size(n!)} ${size(rows!)} ${first! + n! > kSplit}`;
+}
+
 /** Lets `Base` record lanes, and makes the sequences of an engine. `memory`: the engine's. */
 export function parallel(Base: typeof Writer, program: Program, memory: WebAssembly.Memory) {
   /** Those of the current pass; none: it computes one sequence. */
@@ -109,13 +116,8 @@ export function parallel(Base: typeof Writer, program: Program, memory: WebAssem
         return { sequence: all[own[Word.Slot]!]!, words: own, dropped, begin: 0, end: 0 };
       });
       if (!lanes.length) return all[words[Word.Slot]!]!;
-      const kind = lanes
-        .map(({ words }) => {
-          const [n, rows, first] = [Word.N, Word.NRows, Word.First].map((word) => words[word]!);
-          return `${n}:${rows}:${Math.floor((first! + n! - 1) / kSplit)}`;
-        })
-        .join();
-      return { cache, writer: all[0]!.writer, kind };
+      const kinds = new Set(lanes.map(({ words }) => kindOf(words)));
+      return { cache, writer: all[0]!.writer, kind: [...kinds].sort().join() };
     };
   };
   return { Writer: LaneWriter, each };
