@@ -2,6 +2,7 @@
 // streams, and Ctrl-C stops it without ending the program. The KV cache is reused between messages.
 #include "cli/chat.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 
@@ -86,6 +87,7 @@ class Chat {
   Status command(const std::string& line, After* after);
   void set_system(const std::string& text);
   Status add_picture(const std::string& file);
+  void forget_picture(const std::string& file);
   void print_stats() const;
   Status answer(const std::string& text);
   Status generate(const chat::Prompt& prompt, std::span<const session::Token> tokens);
@@ -102,6 +104,7 @@ class Chat {
   std::unique_ptr<native::PictureFile> pictures_;  // null: the model takes none
   std::vector<Message> messages_;
   std::vector<std::string> next_pictures_;  // files, for the next message
+  PictureFiles shown_;                      // of the conversation and the next message
   generate::Counts last_;
   TextOutput output_;
   uint64_t answers_ = 0;
@@ -258,6 +261,7 @@ Status Chat::command(const std::string& line, After* after) {
     const bool keeps = !messages_.empty() && messages_[0].role == "system";
     messages_.resize(keeps ? 1 : 0);
     next_pictures_.clear();
+    shown_.clear();
   } else if (known == "/image") {
     return add_picture(rest);
   } else if (known == "/system" && !rest.empty()) {
@@ -271,6 +275,7 @@ Status Chat::command(const std::string& line, After* after) {
     Result<std::vector<Message>> loaded = load(rest);
     if (!loaded.ok()) return loaded.status();
     messages_ = std::move(*loaded);
+    shown_.clear();
     std::printf("%zu messages\n", messages_.size());
   } else {
     return unknown_command(name);
@@ -290,8 +295,13 @@ Status Chat::add_picture(const std::string& file) {
   if (pictures_ == nullptr) return no_pictures();
   const Result<media::DecodeOptions> decoding = options_.pictures.decoding();
   if (!decoding.ok()) return decoding.status();
-  const Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
+  Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
   if (!bytes.ok()) return bytes.status();
+  if (const auto found = shown_.find(file); found != shown_.end() && found->second != *bytes) {
+    return error(Code::kInvalidArgument,
+                 "%.256s is not the picture that the conversation shows by this name: rename it",
+                 file.c_str());
+  }
   const Result<media::ImageInfo> image = media::image_info(*bytes, *decoding);
   if (!image.ok()) {
     return error(image.status().code(), "%.256s: %s", file.c_str(),
@@ -300,11 +310,20 @@ Status Chat::add_picture(const std::string& file) {
   const auto plan = pictures_->pictures().plan(image->width, image->height);
   if (!plan.ok()) return plan.status();
   next_pictures_.push_back(file);
+  shown_[file] = std::move(*bytes);
   if (options_.quiet) return {};
   std::printf("%u x %u pixels, %u tokens, for the next message\n", image->width, image->height,
               plan->n_tokens);
   std::fflush(stdout);
   return {};
+}
+
+// Unless a message shows it.
+void Chat::forget_picture(const std::string& file) {
+  for (const Message& message : messages_) {
+    if (std::ranges::find(message.pictures, file) != message.pictures.end()) return;
+  }
+  shown_.erase(file);
 }
 
 void Chat::print_stats() const {
@@ -338,7 +357,7 @@ Status Chat::answer(const std::string& text) {
   const Result<chat::Prompt> prompt = template_->render(request);
   if (prompt.ok()) {
     const auto tokens = tokens_of(*prompt, speakers_.models.model->engine().tokenizer(),
-                                  pictures_.get(), options_.pictures);
+                                  pictures_.get(), options_.pictures, &shown_);
     status = tokens.ok() ? generate(*prompt, *tokens) : tokens.status();
   } else {
     status = prompt.status();
@@ -352,6 +371,7 @@ Status Chat::answer(const std::string& text) {
     messages_.pop_back();
     const bool failed = !status.ok() && !signals_.interrupted();
     if (failed && !pictures.empty()) {  // which would fail again with every message
+      for (const std::string& file : pictures) forget_picture(file);
       status = error(status.code(), "%s; the next message has no picture, unless /image names one",
                      status.message().c_str());
     } else {

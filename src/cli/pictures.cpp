@@ -70,18 +70,21 @@ Result<std::unique_ptr<native::PictureFile>> open_pictures(const PictureOptions&
   return std::unique_ptr<native::PictureFile>();
 }
 
-Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
-                                                std::string_view prompt,
-                                                std::span<const std::string> files,
-                                                const PictureOptions& options,
-                                                const tokenizer::EncodeOptions& encoding) {
+Result<std::vector<session::Token>> read_prompt(
+    native::PictureFile& pictures, std::string_view prompt, std::span<const std::string> files,
+    const PictureOptions& options, const tokenizer::EncodeOptions& encoding, PictureFiles* shown) {
   const Result<media::DecodeOptions> decoding = options.decoding();
   if (!decoding.ok()) return decoding.status();
   SLUICE_RETURN_IF_ERROR(pictures.end());
   for (const std::string& file : files) {
-    const Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
-    if (!bytes.ok()) return bytes.status();
-    const Status added = pictures.add_file(*bytes, *decoding);
+    PictureFiles own;
+    PictureFiles& known = shown != nullptr ? *shown : own;
+    if (!known.contains(file)) {
+      Result<std::vector<uint8_t>> bytes = native::read_picture_file(file);
+      if (!bytes.ok()) return bytes.status();
+      known[file] = std::move(*bytes);
+    }
+    const Status added = pictures.add_file(known[file], *decoding);
     if (added.ok()) continue;
     return error(added.code(), "%.256s: %s", file.c_str(), added.message().c_str());
   }
@@ -91,10 +94,10 @@ Result<std::vector<session::Token>> read_prompt(native::PictureFile& pictures,
 Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt,
                                               const tokenizer::Tokenizer& tokenizer,
                                               native::PictureFile* pictures,
-                                              const PictureOptions& options) {
+                                              const PictureOptions& options, PictureFiles* shown) {
   if (prompt.pictures.empty()) return chat::encode(tokenizer, prompt);
   return read_prompt(*pictures, marked_text(prompt), prompt.pictures, options,
-                     {.add_special = prompt.add_special, .literal_spans = true});
+                     {.add_special = prompt.add_special, .literal_spans = true}, shown);
 }
 
 }  // namespace sluice::cli

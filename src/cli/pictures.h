@@ -2,6 +2,7 @@
 // its text to what a generation needs.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,15 +41,21 @@ void add_pictures(CLI::App& app, PictureOptions& options, bool with_images);
 // The error of a picture for a model without projector.
 [[nodiscard]] Status no_pictures();
 
+// Pictures' files by name, as they were when they were shown.
+using PictureFiles = std::map<std::string, std::vector<uint8_t>>;
+
 // The tokens of a rendered prompt; `pictures` may be null if it has none. Errors: read_prompt's.
 [[nodiscard]] Result<std::vector<session::Token>> tokens_of(const chat::Prompt& prompt,
                                                             const tokenizer::Tokenizer& tokenizer,
                                                             native::PictureFile* pictures,
-                                                            const PictureOptions& options);
+                                                            const PictureOptions& options,
+                                                            PictureFiles* shown = nullptr);
 
-// Reads the files and makes the prompt's tokens. `prompt` has a mark for each.
+// Reads the files and makes the prompt's tokens. `prompt` has a mark for each. `shown`: files that
+// are not read again; gets the others.
 [[nodiscard]] Result<std::vector<session::Token>> read_prompt(
     native::PictureFile& pictures, std::string_view prompt, std::span<const std::string> files,
-    const PictureOptions& options, const tokenizer::EncodeOptions& encoding);
+    const PictureOptions& options, const tokenizer::EncodeOptions& encoding,
+    PictureFiles* shown = nullptr);
 
 }  // namespace sluice::cli

@@ -110,6 +110,29 @@ TEST_F(PicturesTool, AConversationShowsPicturesWithTheNextMessage) {
   }
 }
 
+// As they were shown, also if their file is overwritten, here by the conversation itself.
+TEST_F(PicturesTool, AConversationKeepsThePicturesThatItHasShown) {
+  const std::string shot = testing::TempDir() + "/shot.png";
+  const auto talk = [&](const std::string& between) {
+    std::ofstream(shot, std::ios::binary) << test::file_contents(wide_);
+    Program program({model_, "--temp", "0", "--threads", "1", "-n", "4", "--ignore-eos"}, nullptr,
+                    "chat");
+    program.write_input("/image " + shot + "\n" + between + "look\nand now\n/image " + shot +
+                        "\nand here\n");
+    program.wait();
+    return std::pair(program.out(), program.err());
+  };
+  const auto [kept, good] = talk("");
+  const auto [changed, error] = talk("/save " + shot + "\n");
+  EXPECT_EQ(good.find("rename it"), std::string::npos) << good;
+  EXPECT_NE(error.find("rename it"), std::string::npos) << error;
+  const std::string again = "64 x 48 pixels";  // is said once more where the file is the same
+  EXPECT_EQ(changed.substr(0, changed.size() / 2).find(again), 0U) << changed;
+  EXPECT_NE(kept.rfind(again), 0U) << kept;
+  const size_t same = kept.rfind(again);
+  EXPECT_EQ(changed.substr(0, same), kept.substr(0, same));
+}
+
 TEST_F(PicturesTool, ErrorsNameWhatIsMissing) {
   const std::string text = test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
   EXPECT_NE(failure({text, "-p", "x", "--image", wide_}).find("the model takes no pictures"),
