@@ -11,6 +11,7 @@ import {
   statSync,
 } from 'node:fs';
 import { basename } from 'node:path';
+import { cached } from './cache.mjs';
 import { namedByOrder } from './wasm-order.mjs';
 import { bin, concurrently, inRoot, jobs, root, run, runAside, runQuiet, write } from './lib.mjs';
 
@@ -123,6 +124,17 @@ export async function mergeBinary(linked, relaxed, final) {
  */
 export async function finishBinary(linked, relaxed, final, passes = optimize, change = null) {
   if (isCurrent(final, linked, relaxed)) return;
+  const inputs = [
+    linked,
+    relaxedSource(relaxed),
+    inRoot('node_modules', 'binaryen', 'package.json'),
+    ...['wasm.mjs', 'wasm-order.mjs'].map((name) => inRoot('web', 'scripts', name)),
+  ].map((file) => readFileSync(file));
+  inputs.push(JSON.stringify([relaxed, passes, change?.name]));
+  await cached(final, inputs, () => finish(linked, relaxed, final, passes, change));
+}
+
+async function finish(linked, relaxed, final, passes, change) {
   const scratch = final.replace(/\.wasm$/, '');
   const merged = await merge(linked, relaxed, scratch);
   const features = featuresOf(relaxed);
