@@ -44,6 +44,7 @@ const tooSlowForAsan = [
   'DraftPolicy.UnpredictableTextLosesLessThanThreePercent',
   'DraftPolicy.ComesNearTheBestConstantLength',
   'Gptq.LowersTheErrorOfOutputs',
+  'GptqExperts.LoseLessWithTheirOwnInputs',
   'GrammarAutomata.HostileOnesAreBounded',
   'GrammarFixtures.JsonSchemaSuite', // the fuzzer's corpus has schemas
   'GrammarMask.EqualsATestOfEveryToken',
@@ -58,6 +59,7 @@ const tooSlowForAsan = [
   'QsfFile.ManyThreadsReadTheSame', // under the thread sanitizer
   'Sampler.DrawsFromTheExactDistribution',
   'Sampler.TopPKeepsManyTokens',
+  'SchemaKeywords.FormatsAreEnforcedOrErrors', // the fuzzer's corpus has schemas
   'SentencePiece.MergesLikeTheDefinition',
   'Sequence.ARewindLeavesOnlyRightEntriesVisible',
   'Unigram.LongRunsFinish',
