@@ -122,6 +122,23 @@ Json mixture_json(const model::Moe& m) {
       .take();
 }
 
+// A recurrence as numbers, in the order of web/gpu/program.ts.
+Json recurrence_json(const model::Recurrence& r) {
+  const int32_t all[] = {static_cast<int32_t>(r.kind),
+                         r.heads,
+                         r.groups,
+                         r.interleaved,
+                         r.keys,
+                         r.values,
+                         r.decay_per_key};
+  Numbers numbers(std::begin(all), std::end(all));
+  for (const model::Place& at : {r.r, r.k, r.v, r.decay, r.beta, r.a, r.b, r.out}) {
+    numbers.push_back(number(at.buf));
+    numbers.push_back(at.col);
+  }
+  return numbers;
+}
+
 // The fields specific to each kind of operation that the GPU executor supports. It rejects other
 // kinds.
 Json own_json(const model::Op& op) {
@@ -151,10 +168,13 @@ Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::MoeOp>()) {
     out.num("moe", own->moe).flag("add", own->add).num("scale", own->scale);
   }
-  if (const auto* own = op.get<model::ConvOp>()) {
-    out.num("unary", number(own->unary))
-        .nums("carried", {number(own->state.size), number(own->state.at)});
+  if (const model::Carried* own = op.carried()) {
+    out.nums("carried", {number(own->size), number(own->at)});
   }
+  if (const auto* own = op.get<model::ConvOp>()) out.num("unary", number(own->unary));
+  if (const auto* own = op.get<model::DecayOp>()) out.num("heads", own->heads);
+  if (const auto* own = op.get<model::StateOp>()) out.num("rec", own->rec);
+  if (const auto* own = op.get<model::ScanOp>()) out.num("rec", own->rec);
   if (const auto* own = op.get<model::GatedOp>()) {
     out.nums("gate", {number(own->gate.buf), number(own->gate.col)})
         .num("heads", own->heads)
@@ -177,40 +197,33 @@ Json own_json(const model::Op& op) {
 // An operation with the same fields for all kinds. Fields that a kind lacks have neutral values.
 Json op_json(const model::Op& op) {
   const model::TwoVecs vecs = op.vecs();
-  Json row = Fields()
-                 .num("kind", number(op.kind()))
-                 .num("layer", op.layer)
-                 .num("in", number(op.in))
-                 .num("out", number(op.out))
-                 .num("inCol", number(op.in_col))
-                 .num("outCol", number(op.out_col))
-                 .num("inStep", 0)
-                 .num("outStep", 0)
-                 .num("n", number(op.n))
-                 .num("heads", 1)
-                 .num("vec0", vecs[0])
-                 .num("vec1", vecs[1])
-                 .add("parts", Json::array())
-                 .flag("add", false)
-                 .num("scale", 1)
-                 .num("norm", 0)
-                 .num("act", 0)
-                 .nums("xielu", {0, 0, 0, 0})
-                 .flag("vecPerHead", false)
-                 .num("rope", 0)
-                 .num("moe", 0)
-                 .num("window", 0)
-                 .flag("chunked", false)
-                 .num("alibi", 0)
-                 .add("att", shape_json({}, op.layer))
-                 .num("unary", 0)
-                 .num("eps", 0)
-                 .num("softcap", 0)
-                 .nums("gate", {0, 0})
-                 .nums("carried", {0, 0})
-                 .take();
-  row.update(own_json(op));
-  return row;
+  Fields row;
+  row.num("kind", number(op.kind()))
+      .num("layer", op.layer)
+      .num("in", number(op.in))
+      .num("out", number(op.out))
+      .num("inCol", number(op.in_col))
+      .num("outCol", number(op.out_col))
+      .num("n", number(op.n))
+      .num("heads", 1)
+      .num("vec0", vecs[0])
+      .num("vec1", vecs[1])
+      .add("parts", Json::array())
+      .flag("add", false)
+      .num("scale", 1)
+      .nums("xielu", {0, 0, 0, 0})
+      .flag("vecPerHead", false)
+      .flag("chunked", false)
+      .add("att", shape_json({}, op.layer))
+      .nums("gate", {0, 0})
+      .nums("carried", {0, 0});
+  for (const char* name : {"inStep", "outStep", "norm", "act", "rope", "moe", "window", "alibi",
+                           "unary", "eps", "softcap"}) {
+    row.num(name, 0);
+  }
+  Json all = row.take();
+  all.update(own_json(op));
+  return all;
 }
 
 Json mat_json(const model::Mat& m) {
@@ -296,6 +309,7 @@ std::string GpuExecutor::describe() const {
                  .add("mats", list(p.mats, mat_json))
                  .add("vecs", list(p.vecs, [](const model::Vec& v) { return Json(number(v.n)); }))
                  .add("moes", list(p.moes, mixture_json))
+                 .add("recurrences", list(p.recurrences, recurrence_json))
                  .add("caches", list(plan.kv.shape.layers, cache_json))
                  .take();
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -77,6 +77,24 @@ test('the table of groups names all of them', { skip: noSwiftShader }, async () 
   assert.deepEqual([...groupNames].sort(), [...allGroups].sort());
 });
 
+test(
+  'selective scans with too many states are not supported',
+  { skip: noSwiftShader },
+  async () => {
+    const { missing } = await import(pathToFileURL(join(out, 'page.js')).href);
+    const [embed, scan] = [0, 21]; // OpKind
+    const refused = (keys) =>
+      missing({
+        ops: [embed, scan].map((kind) => ({ kind, rec: 0, parts: [], att: {} })),
+        pool: 2,
+        caches: [],
+        recurrences: [[0, 1, 1, 0, keys]],
+      });
+    assert.equal(refused(256), null);
+    assert.equal(refused(257), 'more than 256 states per channel');
+  },
+);
+
 async function openDawn() {
   const close = await withDawn();
   const { check } = await import(pathToFileURL(join(out, 'page.js')).href);

@@ -29,6 +29,8 @@ const llama = named(arch, 'llama-gqa'); // three layers
 const plain = named(arch, 'gpt2'); // three, and least to compile for a software adapter
 const lfm2 = named(families, 'lfm2'); // three: short convolutions and attention
 const mixture = named(families, 'qwen3moe'); // two
+// Recurrent layers and attention; only ../shared/fixtures has them.
+const hybrids = families.filter(({ name }) => ['qwen35', 'falcon-h1'].includes(name));
 // Eight tokens at most, so that a software adapter has less to compile.
 const kShort = { contextLength: 8 };
 const kLayers = 3;
@@ -64,13 +66,16 @@ const measured = (model, options, more) =>
  */
 const everyModel = !longOnly;
 const others = everyModel
-  ? [...arch, ...families].filter((model) => ![plain, llama, lfm2, mixture].includes(model))
+  ? [...arch, ...families].filter(
+      (model) => ![plain, llama, lfm2, mixture, ...hybrids].includes(model),
+    )
   : [];
 for (const [model, ...cuts] of [
   [plain, 1],
   [llama, 1],
   [lfm2, 2],
   [mixture, 1],
+  ...hybrids.map((model) => [model, 1]),
   ...others.map((model) => [model, 1]),
 ]) {
   for (const gpuLayers of cuts) {
@@ -223,10 +228,7 @@ test('a split without a GPU, or with an invalid number of layers, is an error', 
     assert.equal((await ask(llama, options))[0], 'INVALID_ARGUMENT');
 });
 
-for (const [model, gpuLayers] of [
-  [llama, 2],
-  [lfm2, 1],
-]) {
+for (const [model, gpuLayers] of [[llama, 2], [lfm2, 1], ...hybrids.map((model) => [model, 1])]) {
   test(
     `sessions of ${model.name} with ${gpuLayers} layers on the GPU fork, rewind, are saved and swap states with the CPU's`,
     { skip: longOnly },

@@ -33,6 +33,9 @@ const quant = [...models('quant'), ...models('quant-iq')];
 const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 const lfm2 = families.find(({ name }) => name === 'lfm2');
+// Gated delta rule, Mamba 2 beside attention, Mamba 1; only ../shared/fixtures has them.
+const qwen35 = families.find(({ name }) => name === 'qwen35');
+const recurrent = families.filter(({ name }) => ['qwen35', 'falcon-h1', 'mamba'].includes(name));
 // For tests that load anew: a third of the compile time, without fused norms and RoPE.
 const plain = arch.find(({ name }) => name === 'gpt2');
 let files;
@@ -151,16 +154,20 @@ test('int8 activations of a token add no dispatch', { skip: longOnly }, async ()
   assert.equal(codes, floats);
 });
 
-/** Mixtures of experts that also need operations that the GPU lacks. */
-const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the selection, sigmoid, groups, shared experts, weighted inputs. Gemma 4:
-// per-layer embeddings, and layers that share the KV cache of earlier ones.
-for (const model of families.filter(({ name }) => /moe|llama4|gemma4/.test(name))) {
-  test(`the GPU computes the family ${model.name}`, { skip: longOnly }, async () => {
-    const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
-    assert.equal(result !== undefined, !kBeyond.test(model.name), 'runs unless unsupported');
-    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
-  });
+// per-layer embeddings, and layers that share the KV cache of earlier ones. Recurrent layers.
+const kOthers =
+  /moe|llama4|gemma4|lfm2|qwen35|qwen3next|mamba|falcon-h1|granitehybrid|nemotron_h|jamba|plamo2/;
+for (const model of families.filter(({ name }) => kOthers.test(name))) {
+  test(
+    `the GPU computes the family ${model.name}`,
+    { skip: model !== qwen35 && longOnly },
+    async () => {
+      const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
+      assert.ok(result, 'it is supported');
+      assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
+    },
+  );
 }
 
 test('streamed experts are bit-identical', { skip: longOnly }, async () => {
@@ -237,7 +244,7 @@ const kMade = `
   const channel = new BroadcastChannel('made');
   channel.onmessage = ({ data }) => data === 'ask' && made && channel.postMessage(made); // other workers make none
 `;
-for (const model of [plain, llama, lfm2])
+for (const model of [plain, llama, lfm2, ...recurrent])
   test(
     `a token of ${model.name} makes no buffers and no bind groups after the second`,
     { skip: model !== plain && longOnly },
@@ -289,6 +296,7 @@ const queuing = [
   llama,
   plain,
   lfm2,
+  ...recurrent.filter((model) => model === qwen35),
   ...arch.filter(({ name }) => ['gemma2', 'phi3-swa'].includes(name)),
 ];
 for (const model of queuing)
@@ -357,7 +365,7 @@ for (const model of queuing)
 
 // Each pass that is no queue swaps the copies of the states, so an odd number of steps changes which
 // one the next queue begins with.
-for (const model of [lfm2])
+for (const model of [lfm2, ...recurrent])
   test(
     `queued steps of ${model.name} continue from either copy of its recurrent states`,
     { skip: model !== lfm2 && longOnly },
@@ -393,7 +401,7 @@ for (const model of [lfm2])
 
 // --- sequences -----------------------------------------------------------------------------------
 
-for (const model of [llama, lfm2]) {
+for (const model of [llama, lfm2, ...recurrent]) {
   test(
     `${model.name}: rewinds, saved states and moves between GPU and CPU give the CPU's output`,
     { skip: longOnly },
@@ -570,10 +578,10 @@ test('a fallback to the CPU is reported once', async () => {
   });
 });
 
-const mamba = families.find(({ name }) => name === 'mamba');
+const gemma3n = families.find(({ name }) => name === 'gemma3n');
 test(
   'a model that the GPU cannot run is an error, or runs on the CPU with a warning',
-  { skip: !mamba && 'no ../shared/fixtures' },
+  { skip: !gemma3n && 'no ../shared/fixtures' },
   async () => {
     const result = await inPage(async ([source]) => {
       const warnings = [];
@@ -591,12 +599,15 @@ test(
       const tokens = await tokensOf(engine, [1, 2, 3], 2);
       await engine.dispose();
       return { refused, warnings, device, tokens: tokens.length };
-    }, address(mamba));
+    }, address(gemma3n));
     assert.equal(result.refused[0], 'NOT_SUPPORTED');
-    assert.match(result.refused[1], /cannot run on the GPU \(unsupported: the operation scan\)/);
+    assert.match(
+      result.refused[1],
+      /cannot run on the GPU \(unsupported: the operation headMatmul\)/,
+    );
     assert.equal(result.warnings.length, 1);
     assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
-    assert.match(result.warnings[0][1], /operation scan.*The CPU computes\.$/);
+    assert.match(result.warnings[0][1], /operation headMatmul.*The CPU computes\.$/);
     assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
   },
 );
@@ -629,7 +640,7 @@ test('a generation aborts at once, and the next one is right', async () => {
   assert.deepEqual(result, { aborted: 'AbortError', before: right, after: right });
 });
 
-for (const model of [plain, llama]) {
+for (const model of [plain, llama, ...recurrent]) {
   test(
     `${model.name} within a quarter of the budget is bit-identical`,
     { skip: model !== plain && longOnly },
@@ -667,19 +678,24 @@ test('a budget without room for replays is kept, with the same tokens', async ()
   assert.ok(tight.gpu <= gpuBudget, `${tight.gpu} bytes of ${gpuBudget}`);
 });
 
-test('the CPU takes over when the GPU is lost at any moment', async (t) => {
-  const times = losses(3);
-  const results = await inPage(
-    ([source, ...more]) => loseGpus(source, ...more),
-    address(plain),
-    plain.prompt.slice(0, 3),
-    { times, seed: 11, ...kBrief },
+for (const model of [plain, ...recurrent])
+  test(
+    `the CPU takes over when the GPU of ${model.name} is lost at any moment`,
+    { skip: model !== plain && longOnly },
+    async (t) => {
+      const times = losses(3);
+      const results = await inPage(
+        ([source, ...more]) => loseGpus(source, ...more),
+        address(model),
+        model.prompt.slice(0, 3),
+        { times, seed: 11, ...kBrief },
+      );
+      checkLosses(results, times);
+      t.diagnostic(
+        `${results.filter(({ label }) => label.endsWith('loading')).length} of ${results.length} were lost while loading`,
+      );
+    },
   );
-  checkLosses(results, times);
-  t.diagnostic(
-    `${results.filter(({ label }) => label.endsWith('loading')).length} of ${results.length} were lost while loading`,
-  );
-});
 
 test('loads and disposals at any moment leave nothing behind', { skip: longOnly }, async () => {
   const results = await inPage(

@@ -25,7 +25,8 @@ import {
   type Rows,
 } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
-import { GpuRecurrentStates } from './recurrent-states.js';
+import type { GpuRecurrentStates } from './recurrent-states.js';
+import { kStateless } from './state-plan.js';
 import { stepsOf, type Step } from './fusion.js';
 import { kQueueFloats } from './queue-plan.js';
 import { queueBytes, queues, StepQueue } from './step-queue.js';
@@ -72,7 +73,7 @@ export class GpuExecutor {
   /** What the words of a pass name, and what that was last. */
   readonly #sequenceOf: (words: Uint32Array) => GpuSequence;
   #sequence: GpuSequence;
-  readonly #states: GpuRecurrentStates;
+  readonly #states: GpuRecurrentStates | undefined;
   /** Rows of a batch, by table. */
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
   readonly #queue: StepQueue;
@@ -113,18 +114,20 @@ export class GpuExecutor {
         kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
     this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
-    this.#states = new GpuRecurrentStates(program, layout.states, memory, arena);
     this.#steps = stepsOf(program);
     this.#tables = new Map(
       tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
     );
-    const { parallel, rows, KvEviction } = parts;
+    const { parallel, recurrent, rows, KvEviction } = parts;
+    if (recurrent)
+      this.#states = new recurrent.GpuRecurrentStates(program, layout.states, memory, arena);
+    const ops = recurrent?.recurrentOps(program, layout.states);
     const { Writer: Own, each } = parallel?.(Writer, program, memory) ?? { Writer, each: alone };
     this.#sequenceOf = each(() => {
       const cache = new GpuKvCache(program, memory, buffers, rows);
       const eviction =
         KvEviction && new KvEviction(program, layout.eviction, memory, buffers, arena);
-      const writer = new Own(program, layout, cache.caches, this.#tables, eviction);
+      const writer = new Own(program, layout, cache.caches, this.#tables, eviction, ops);
       return { cache, eviction, writer };
     });
     this.#sequence = this.#sequenceOf(this.#words());
@@ -160,7 +163,7 @@ export class GpuExecutor {
     const evicted = eviction?.kindOf(first, tokens);
     const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes}`;
     if (this.#ready.has(kind)) return;
-    const rows: Rows = { tokens, first, skipped: 0, states: { live: 0, due: 0 }, step: 0 };
+    const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0 };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
     this.#ready.add(kind);
   }
@@ -341,7 +344,7 @@ export class GpuExecutor {
     this.#uploadVectors(words);
     cache.upload(queue, words);
     eviction?.begin(queue, words);
-    const states = this.#states.begin(queue, words);
+    const states = this.#states?.begin(queue, words) ?? kStateless;
     const copy = (address: number, floats: number, at: number): void =>
       writeFrom(memory, address, 4 * floats, { queue, target: this.#memory.arena, at: 4 * at });
     const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
@@ -383,7 +386,7 @@ export class GpuExecutor {
           made.subarray(0, result),
         );
       cache.settle(words, made.subarray(result, rows), first, n);
-      this.#states.settle(words, made.subarray(rows));
+      this.#states?.settle(words, made.subarray(rows));
       eviction?.settle(words, made.subarray(observed), first, n);
       if (this.#counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       this.#counts.gpuPasses += steps || 1;
@@ -471,7 +474,7 @@ export class GpuExecutor {
       recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
     const rows = cache.download(recording.encoder, this.#readback, result, first, n);
     const { encoder } = recording;
-    const states = rows + this.#states.download(encoder, words, this.#readback, rows);
+    const states = rows + (this.#states?.download(encoder, words, this.#readback, rows) ?? 0);
     const observed = eviction?.download(encoder, this.#readback, states, first, n) ?? 0;
     return { result, rows, states, size: align(states + observed, 8) };
   }

@@ -23,7 +23,8 @@ export interface Step {
   stores?: boolean;
 }
 
-const kNone = 0; // model::Unary
+/** States that an invocation of the selective scan keeps in registers, at most. */
+const kMaxScanKeys = 256;
 const kDone = new Set([
   OpKind.Embed,
   OpKind.Norm,
@@ -43,6 +44,9 @@ const kDone = new Set([
   OpKind.MatchNorm,
   OpKind.Moe,
   OpKind.Conv,
+  OpKind.Decay,
+  OpKind.State,
+  OpKind.Scan,
   OpKind.Gated,
   OpKind.Temperature,
   OpKind.Rows,
@@ -66,8 +70,8 @@ export function missing(program: Program): string | null {
     )
       return 'this KV cache eviction';
     if (op.att.valuesInKeys && quantized(program)) return 'this type of KV cache';
-    // The kernel does not write the activated gate back.
-    if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates with an activation';
+    if (op.kind === OpKind.Scan && program.recurrences[op.rec!]![4]! > kMaxScanKeys)
+      return `more than ${kMaxScanKeys} states per channel`;
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
     const [gate, up] = numbers;
     if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)

@@ -13,7 +13,6 @@ import type {
   Attention,
   Choose,
   Combine,
-  Convolve,
   Groups,
   Matmul,
   Norm,
@@ -172,9 +171,6 @@ export class Recorder extends Dispatcher {
   }
   matchNorm(op: Groups): void {
     groups.matchNorm(this, op);
-  }
-  convolve(op: Convolve): void {
-    groups.convolve(this, op);
   }
   activate(op: Activate): void {
     groups.activate(this, op);

@@ -10,7 +10,7 @@ import { cacheBytes } from './kv-cache.js';
 import { align, planWeights } from './plan.js';
 import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
 import { layOut, tableBytes, tablesOf, type Layout } from './record.js';
-import { stateBytes } from './recurrent-states.js';
+import { stateBytes } from './state-plan.js';
 import { kQueueFloats } from './queue-plan.js';
 import { missing } from './fusion.js';
 

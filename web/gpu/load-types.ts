@@ -1,5 +1,6 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
-// quantized or evicts, and gpu-parallel.js for the first engine with several sequences.
+// quantized or evicts, gpu-parallel.js for the first engine with several sequences, and
+// gpu-recurrent.js for the first model with recurrent states.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
@@ -9,6 +10,7 @@ import type { RowFormat } from './kv-cache.js';
 import type * as Extra from './kv-parts.js';
 import type * as Parallel from './parallel.js';
 import type { Program } from './program.js';
+import type * as Recurrent from './recurrent-parts.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
 export async function loadTypes(ids: readonly number[]): Promise<void> {
@@ -22,6 +24,7 @@ export interface Parts {
   rows?: RowFormat | undefined;
   KvEviction?: typeof Extra.KvEviction | undefined;
   parallel?: typeof Parallel.parallel | undefined;
+  recurrent?: typeof Recurrent | undefined;
 }
 
 /** Errors: MODULE_LOAD. */
@@ -32,9 +35,16 @@ export async function loadParts(program: Program): Promise<Parts> {
     const url = new URL('./gpu-parallel.js', import.meta.url);
     parts.parallel = (await asset<typeof Parallel>('gpu-parallel.js', url)).parallel;
   }
-  if (!quantized(program) && !evicts) return parts;
-  const url = new URL('./gpu-kv.js', import.meta.url);
-  const { kernels, rows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
-  useQuantizedKv(kernels);
-  return { ...parts, ...(evicts ? { KvEviction } : { rows }) };
+  if (quantized(program) || evicts) {
+    const url = new URL('./gpu-kv.js', import.meta.url);
+    const { kernels, rows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
+    useQuantizedKv(kernels);
+    if (evicts) parts.KvEviction = KvEviction;
+    else parts.rows = rows;
+  }
+  if (program.caches.some(({ state }) => state)) {
+    const url = new URL('./gpu-recurrent.js', import.meta.url);
+    parts.recurrent = await asset<typeof Recurrent>('gpu-recurrent.js', url);
+  }
+  return parts;
 }

@@ -122,6 +122,8 @@ export interface Op {
   /** For Gated; gates are inStep apart. */
   gate: [buf: Buf, column: number];
   carried: [size: number, at: number];
+  /** Of State and Scan: index in recurrences. */
+  rec?: number;
 }
 
 /**
@@ -239,6 +241,11 @@ export interface Program {
   /** Number of values of each vector. */
   vecs: number[];
   moes: Mixture[];
+  /**
+   * model::Recurrence as numbers: kind, heads, groups, interleaved, keys, values, decayPerKey, then
+   * buffer and column of r, k, v, decay, beta, a, b and out; column -1: there is none.
+   */
+  recurrences: number[][];
   caches: CacheShape[];
   /** Layers behind which further values of a picture's rows are added; from Word.NDeepstack. */
   deepstack: number;

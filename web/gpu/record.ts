@@ -16,7 +16,7 @@ import { Buf, Mix, NonCausal, OpKind, type Op, type Program } from './program.js
 import { evictionIn, planEviction, type EvictionPlan } from './eviction-plan.js';
 import type { KvEviction } from './eviction.js';
 import type { KvCopies } from './kv-cache.js';
-import { planStates, statePlace, type Carrying, type StatePlan } from './recurrent-states.js';
+import { planStates, type Carrying, type StatePlan } from './state-plan.js';
 import { planQueue, type QueuePlan } from './queue-plan.js';
 import type { Step } from './fusion.js';
 import { align, type Unit } from './plan.js';
@@ -163,11 +163,15 @@ export interface LaneRows {
   first: number;
 }
 
+/** Records an operation of a recurrent layer: recurrent-ops.ts. */
+type RecordRecurrent = (to: Recorder, op: Op, rows: Rows, writer: Writer) => void;
+
 export class Writer {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
   readonly #eviction: KvEviction | undefined;
+  readonly #recurrent: RecordRecurrent | undefined;
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
 
   /** `tables`: rows of a batch. */
@@ -177,7 +181,9 @@ export class Writer {
     caches: (Cache | null)[],
     tables: ReadonlyMap<number, GPUBuffer>,
     eviction?: KvEviction,
+    recurrent?: RecordRecurrent,
   ) {
+    this.#recurrent = recurrent;
     this.#tables = tables;
     this.#eviction = eviction;
     this.#program = program;
@@ -357,31 +363,6 @@ export class Writer {
     });
   }
 
-  #convolve(to: Recorder, op: Op, rows: Rows): void {
-    const { states } = rows;
-    const plan = this.#layout.states;
-    const [size, at] = op.carried;
-    const copy = (i: number): number => statePlace(plan, op.layer, i) + at;
-    to.convolve({
-      x: this.place(op.in, op.inCol, rows),
-      tokens: rows.tokens,
-      n: op.n,
-      unary: op.unary,
-      taps: size / op.n + 1,
-      weights: this.vec(op.vec0)!,
-      bias: this.vec(op.vec1),
-      before: copy(states.live),
-      after: copy(states.ended === undefined ? 1 - states.live : states.live),
-      ended: states.ended,
-      copies: {
-        at: copy(2),
-        step: plan.size,
-        first: states.due,
-        every: this.#program.checkpointEvery,
-      },
-    });
-  }
-
   /** Records what follows a layer of a picture's batch: further values of its rows are added. */
   deepstack(to: Recorder, layer: number, rows: Rows): void {
     const { nEmbd, deepstack } = this.#program;
@@ -497,8 +478,6 @@ export class Writer {
           gate: this.place(...op.gate, rows),
           stride: op.inStep,
         });
-      case OpKind.Conv:
-        return this.#convolve(to, op, rows);
       case OpKind.Rows:
         return this.#rows(to, op, rows);
       case OpKind.Copy:
@@ -512,7 +491,8 @@ export class Writer {
       case OpKind.MatchNorm:
         return to.matchNorm({ ...map, heads: op.heads });
       default:
-      // The caller handles Select by changing its rows; fusion.ts rejects all other operations.
+        // The caller handles Select by changing its rows; fusion.ts rejects what is in neither.
+        this.#recurrent?.(to, op, rows, this);
     }
   }
 }

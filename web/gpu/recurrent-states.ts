@@ -1,44 +1,11 @@
 // Recurrent states on the GPU, in its arena. Copies 0 and 1 alternate as the state before and after
 // a pass, so a cancelled pass leaves the state intact. Further copies are the checkpoints of a
 // pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
-// if the GPU has those of another sequence, and downloaded after each pass.
+// if the GPU has those of another sequence, and downloaded after each pass. Part of gpu-recurrent.js.
 
 import { writeFrom } from './buffers.js';
 import { Word, type Program } from './program.js';
-
-/** Offsets of the states in the arena, in floats. */
-export interface StatePlan {
-  /** Offset of the first copy. */
-  at: number;
-  /** Floats per copy, all layers together. */
-  size: number;
-  /** Offset of each layer in a copy. */
-  layers: number[];
-  /** Maximum number of checkpoints in a pass. */
-  due: number;
-}
-
-const kLive = 2;
-
-export function planStates(program: Program, take: (floats: number) => number): StatePlan {
-  let size = 0;
-  const layers = program.caches.map(({ state }) => (size += state) - state);
-  const due = Math.min(program.checkpoints, Math.ceil(program.nBatch / program.checkpointEvery));
-  return { at: take((kLive + due) * size), size, layers, due };
-}
-
-/** Bytes that are read back after the largest pass. */
-export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (1 + due);
-
-/** States of a pass. */
-export interface Carrying {
-  /** The copy that it starts with. */
-  live: 0 | 1;
-  /** Tokens of the pass before the first checkpoint; 0: there is none. */
-  due: number;
-  /** In a queue of steps, which change one copy: the place in the arena that ends it. */
-  ended?: number;
-}
+import { kLive, type Carrying, type StatePlan } from './state-plan.js';
 
 /** Offset in the arena of a layer's part of a copy, in floats. */
 export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>

@@ -128,6 +128,7 @@ export async function bundlePage(esbuild, common) {
       { in: 'web/gpu/kernels/rare-types.ts', out: 'gpu-types' },
       { in: 'web/gpu/kv-parts.ts', out: 'gpu-kv' },
       { in: 'web/gpu/parallel.ts', out: 'gpu-parallel' },
+      { in: 'web/gpu/recurrent-parts.ts', out: 'gpu-recurrent' },
       { in: 'web/gpu/auto-device.ts', out: 'gpu-auto' },
       { in: 'web/gpu/pictures/pictures.ts', out: 'gpu-pictures' },
     ],

@@ -14,6 +14,8 @@ async function open(): Promise<GPUDevice> {
   });
 }
 
+export { missing } from '../../../web/gpu/fusion.js';
+
 /** What check() knows. */
 export const groupNames = Object.keys(groups);
 

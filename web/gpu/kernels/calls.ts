@@ -257,19 +257,3 @@ export type Sampling = [
   presence: number,
   window: number,
 ];
-
-/** A causal convolution over time of each of n channels, in place. */
-export interface Convolve {
-  x: Place;
-  tokens: number;
-  n: number;
-  unary: number;
-  taps: number;
-  weights: number;
-  bias?: number; // vectors [taps][n], [n]
-  before: number;
-  after: number; // arena [taps - 1][n]: the last inputs, the oldest first; may be `before`
-  ended?: number | undefined; // arena: if it is not 0, states stay as they are
-  /** Checkpoints of the state: after `first` tokens, then after each `every` more; 0: none. */
-  copies: { at: number; step: number; first: number; every: number };
-}

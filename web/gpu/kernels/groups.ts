@@ -1,13 +1,12 @@
-// Kernel calls on rows of activations: norms, elementwise functions, convolution, and
-// routing to experts and combining their outputs.
+// Kernel calls on rows of activations: norms, elementwise functions, and routing to experts and
+// combining their outputs.
 
-import type { Activate, Combine, Convolve, Groups, Norm, Place, Route } from './calls.js';
+import type { Activate, Combine, Groups, Norm, Place, Route } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import { activations, unaries } from './expressions.js';
 import type { Growth } from './replay.js';
 import type { Values, Variant } from './shaders.js';
 import combineText from '../../../kernels/wgsl/combine.wgsl';
-import convolveText from '../../../kernels/wgsl/convolve.wgsl';
 import mapText from '../../../kernels/wgsl/elementwise.wgsl';
 import matchNormText from '../../../kernels/wgsl/match_norm.wgsl';
 import normText from '../../../kernels/wgsl/norm.wgsl';
@@ -102,35 +101,6 @@ export function combine(to: Dispatcher, op: Combine): void {
       scale: op.scale,
     },
     [Math.ceil(op.n / 64), op.tokens],
-  );
-}
-
-/** One invocation per channel, which keeps the TAPS - 1 rows of state in registers. */
-export function convolve(to: Dispatcher, op: Convolve): void {
-  const { copies } = op;
-  to.run(
-    {
-      name: 'convolve',
-      texts: [convolveText],
-      constants: { TAPS: op.taps },
-      words: { RESULT: unaries(op.unary, 'sum') },
-    },
-    {
-      x: op.x.at,
-      x_ld: op.x.ld,
-      n: op.n,
-      tokens: op.tokens,
-      weights: op.weights,
-      bias: none(op.bias),
-      before: op.before,
-      after: op.after,
-      copies: copies.at,
-      step: copies.step,
-      due: copies.first,
-      every: copies.every,
-      ended: none(op.ended),
-    },
-    [Math.ceil(op.n / 64)],
   );
 }
 
