@@ -143,6 +143,7 @@ Json recurrence_json(const model::Recurrence& r) {
 // kinds.
 Json own_json(const model::Op& op) {
   Fields out;
+  const auto gate = [&out](model::Place at) { out.nums("gate", {number(at.buf), number(at.col)}); };
   if (const auto* own = op.get<model::EmbedOp>()) out.num("scale", own->scale);
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
   if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
@@ -175,9 +176,19 @@ Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::DecayOp>()) out.num("heads", own->heads);
   if (const auto* own = op.get<model::StateOp>()) out.num("rec", own->rec);
   if (const auto* own = op.get<model::ScanOp>()) out.num("rec", own->rec);
+  if (const auto* own = op.get<model::LerpOp>()) {
+    out.num("heads", own->rows).flag("add", own->add);
+    gate(own->step);
+  }
+  if (const auto* own = op.get<model::Rwkv7KeysOp>()) {
+    out.num("rec", own->rec).num("eps", own->eps);
+    gate(own->rates);
+  }
+  if (const auto* own = op.get<model::Rwkv7MixOp>()) gate(own->gate);
+  if (const auto* own = op.get<model::Rwkv7BonusOp>()) out.num("rec", own->rec);
   if (const auto* own = op.get<model::GatedOp>()) {
-    out.nums("gate", {number(own->gate.buf), number(own->gate.col)})
-        .num("heads", own->heads)
+    gate(own->gate);
+    out.num("heads", own->heads)
         .num("inStep", number(own->stride))
         .num("unary", number(own->unary));
   }

@@ -208,7 +208,7 @@ const ask = (model, options) =>
 
 const shared = existsSync(join(root, '..', 'shared', 'fixtures', 'families'));
 for (const [name, what] of [
-  ['rwkv7', 'operation'],
+  ['rwkv7', 'more than the residual stream'],
   ['gemma3n', 'operation'],
   ['t5', 'operation cross'],
 ]) {

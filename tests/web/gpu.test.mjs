@@ -33,9 +33,11 @@ const quant = [...models('quant'), ...models('quant-iq')];
 const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 const lfm2 = families.find(({ name }) => name === 'lfm2');
-// Gated delta rule, Mamba 2 beside attention, Mamba 1; only ../shared/fixtures has them.
+// Gated delta rule, Mamba 2 beside attention, Mamba 1, RWKV; only ../shared/fixtures has them.
 const qwen35 = families.find(({ name }) => name === 'qwen35');
-const recurrent = families.filter(({ name }) => ['qwen35', 'falcon-h1', 'mamba'].includes(name));
+const recurrent = families.filter(({ name }) =>
+  ['qwen35', 'falcon-h1', 'mamba', 'rwkv7'].includes(name),
+);
 // For tests that load anew: a third of the compile time, without fused norms and RoPE.
 const plain = arch.find(({ name }) => name === 'gpt2');
 let files;
@@ -157,7 +159,7 @@ test('int8 activations of a token add no dispatch', { skip: longOnly }, async ()
 // Softmax before and after the selection, sigmoid, groups, shared experts, weighted inputs. Gemma 4:
 // per-layer embeddings, and layers that share the KV cache of earlier ones. Recurrent layers.
 const kOthers =
-  /moe|llama4|gemma4|lfm2|qwen35|qwen3next|mamba|falcon-h1|granitehybrid|nemotron_h|jamba|plamo2/;
+  /moe|llama4|gemma4|lfm2|qwen35|qwen3next|mamba|falcon-h1|granitehybrid|nemotron_h|jamba|plamo2|rwkv/;
 for (const model of families.filter(({ name }) => kOthers.test(name))) {
   test(
     `the GPU computes the family ${model.name}`,

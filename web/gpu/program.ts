@@ -119,10 +119,10 @@ export interface Op {
   unary: number;
   eps: number;
   softcap: number;
-  /** For Gated; gates are inStep apart. */
+  /** For Gated, whose gates are inStep apart; steps of Lerp, rates of Rwkv7Keys. */
   gate: [buf: Buf, column: number];
   carried: [size: number, at: number];
-  /** Of State and Scan: index in recurrences. */
+  /** Index in recurrences. */
   rec?: number;
 }
 

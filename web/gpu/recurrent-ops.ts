@@ -94,6 +94,26 @@ export function recurrentOps(program: Program, plan: StatePlan) {
           ...state(),
         });
       }
+      case OpKind.Shift:
+        return kernels.shift(to, { x, out: y, tokens, n, ...state() });
+      case OpKind.Lerp:
+        return kernels.lerp(to, {
+          ...{ in: x, out: y, step: writer.place(...op.gate, rows), tokens, n, rows: heads },
+          ...{ weights: v0!, add: op.add },
+        });
+      case OpKind.Rwkv7Mix:
+        return kernels.mixInto(to, {
+          ...{ in: x, out: y, step: writer.place(...op.gate, rows), tokens, n },
+        });
+      case OpKind.Rwkv7Keys: {
+        const { k, a, b, keys, heads } = rec();
+        return kernels.rwkv7Keys(to, {
+          ...{ k, negative: a!, both: b!, rates: writer.place(...op.gate, rows) },
+          ...{ tokens, n: keys, heads, removal: v0!, replacement: v1!, eps: op.eps },
+        });
+      }
+      case OpKind.Rwkv7Bonus:
+        return kernels.rwkv7Bonus(to, { ...rec(), weights: v0! });
       default:
     }
   };

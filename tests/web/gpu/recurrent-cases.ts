@@ -274,6 +274,81 @@ function decay(h: Harness, n: number, heads: number, tokens: number): void {
   h.expect(x, tokens, n, (t, i) => ({ value: step(t, i), size: 1 }));
 }
 
+function shift(h: Harness, s: Passing & { n: number }): void {
+  const { n, tokens } = s;
+  const [x, out] = [h.place(tokens, n), h.place(tokens, n)];
+  const states = passing(h, n, s);
+  h.call(`shift ${JSON.stringify(s)}`, (r) =>
+    kernels.shift(r, { x, out, tokens, n, ...states.places }),
+  );
+  const former = (t: number, i: number) => (t ? h.get(x, t - 1, i) : states.initial[i]!);
+  h.expect(out, tokens, n, (t, i) => ({ value: former(t, i) - h.get(x, t, i), size: 1 }));
+  states.check((end) => Array.from({ length: n }, (_, i) => former(end, i)));
+}
+
+function lerps(h: Harness, n: number, rows: number, tokens: number): void {
+  const weights = h.vector(Array.from({ length: rows * n }, () => h.random.normal()));
+  const [x, step] = [h.place(tokens, n), h.place(tokens, n)];
+  const places = { in: x, step, tokens, n };
+  for (const add of [false, true]) {
+    const out = h.place(tokens, rows * n);
+    h.call(`lerp ${n} ${rows} ${tokens} ${add}`, (r) =>
+      kernels.lerp(r, { ...places, out, rows, weights, add }),
+    );
+    h.expect(out, tokens, rows * n, (t, i) => {
+      const weight = h.vectorValue(weights + i) + (add ? h.get(out, t, i) : 0);
+      return { value: h.get(x, t, i % n) + h.get(step, t, i % n) * weight, size: 1 };
+    });
+  }
+  const out = h.place(tokens, n);
+  h.call(`mix into ${n} ${tokens}`, (r) => kernels.mixInto(r, { ...places, out }));
+  h.expect(out, tokens, n, (t, i) => {
+    const [from, to] = [h.get(out, t, i), h.get(x, t, i)];
+    return { value: from + h.get(step, t, i) * (to - from), size: 1 };
+  });
+}
+
+/** session/rwkv.cpp */
+function rwkv7(h: Harness, heads: number, n: number, tokens: number): void {
+  const values = () => h.vector(Array.from({ length: heads * n }, () => h.random.normal()));
+  const rows = () => h.place(tokens, heads * n);
+  const [removal, replacement, weights] = [values(), values(), values()];
+  const [k, rates, negative, both] = [rows(), rows(), rows(), rows()];
+  const eps = 1e-12;
+  h.call(`RWKV 7 keys ${heads} ${n} ${tokens}`, (r) =>
+    kernels.rwkv7Keys(r, {
+      ...{ k, rates, negative, both, tokens, n, heads, removal, replacement, eps },
+    }),
+  );
+  const removed = (t: number, i: number) => h.get(k, t, i) * h.vectorValue(removal + i);
+  const unit = (t: number, i: number) => {
+    const first = i - (i % n);
+    const squares = Array.from({ length: n }, (_, j) => removed(t, first + j) ** 2);
+    return removed(t, i) / Math.sqrt(squares.reduce((a, b) => a + b));
+  };
+  h.expect(negative, tokens, heads * n, (t, i) => -unit(t, i));
+  h.expect(both, tokens, heads * n, (t, i) => unit(t, i) * h.get(rates, t, i));
+  h.expect(k, tokens, heads * n, (t, i) => ({
+    value: h.get(k, t, i) * (1 + (h.get(rates, t, i) - 1) * h.vectorValue(replacement + i)),
+    size: 1,
+  }));
+  const [r, key, v, out] = [rows(), rows(), rows(), rows()];
+  h.call(`RWKV 7 bonus ${heads} ${n} ${tokens}`, (to) =>
+    kernels.rwkv7Bonus(to, { r, k: key, v, out, tokens, heads, keys: n, values: n, weights }),
+  );
+  h.expect(out, tokens, heads * n, (t, i) => {
+    const first = i - (i % n);
+    let [sum, size] = [0, 0];
+    for (let j = first; j < first + n; j++) {
+      const term = h.get(r, t, j) * h.get(key, t, j) * h.vectorValue(weights + j);
+      sum += term;
+      size += Math.abs(term);
+    }
+    const value = h.get(v, t, i);
+    return { value: h.get(out, t, i) + value * sum, size: 1 + Math.abs(value) * size };
+  });
+}
+
 /** As models have them: Mamba 2, gated delta rules, RWKV 7 and 6. */
 function recurrences(h: Harness): void {
   const [plain, delta, general, bonus] = [0, 1, 2, 3] as const;
@@ -303,6 +378,11 @@ export function recurrent(h: Harness): void {
   for (const queue of ['runs', 'ended'] as const) scan(h, { n: 9, keys: 16, tokens: 1, queue });
   decay(h, 6, 6, 3);
   decay(h, 192, 3, 2);
+  for (const tokens of [1, 5]) shift(h, { n: 70, tokens });
+  shift(h, { n: 5, tokens: 20, first: 4, every: 8 });
+  for (const queue of ['runs', 'ended'] as const) shift(h, { n: 9, tokens: 1, queue });
+  lerps(h, 70, 3, 2);
+  for (const n of [64, 67]) rwkv7(h, 2, n, 3);
   for (const tokens of [1, 2, 3, 9]) convolution(h, { n: 70, taps: 3, tokens, unary: 0 });
   for (const tokens of [1, 5]) convolution(h, { n: 128, taps: 4, tokens, unary: 1, bias: true });
   convolution(h, { n: 5, taps: 3, tokens: 1, unary: 0, first: 1 });

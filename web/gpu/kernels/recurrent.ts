@@ -1,14 +1,18 @@
 // Kernels that carry state from token to token, in gpu-recurrent.js: convolutions over time, linear
-// recurrences over a matrix per head, and Mamba's selective scan. One dispatch takes all tokens of a
-// batch through its channels.
+// recurrences over a matrix per head, Mamba's selective scan, and what RWKV has around its
+// recurrence. One dispatch takes all tokens of a batch through its channels.
 
 import type { Place } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import type { Values } from './shaders.js';
 import convolveText from '../../../kernels/wgsl/convolve.wgsl';
 import decayText from '../../../kernels/wgsl/decay.wgsl';
+import lerpText from '../../../kernels/wgsl/lerp.wgsl';
 import recurrenceText from '../../../kernels/wgsl/recurrence.wgsl';
+import bonusText from '../../../kernels/wgsl/rwkv7_bonus.wgsl';
+import keysText from '../../../kernels/wgsl/rwkv7_keys.wgsl';
 import scanText from '../../../kernels/wgsl/scan.wgsl';
+import shiftText from '../../../kernels/wgsl/shift.wgsl';
 
 /** Where the state is in the arena. */
 export interface Carries {
@@ -214,5 +218,134 @@ export function scan(to: Dispatcher, op: Scan): void {
       ...carried(op),
     },
     [Math.ceil(op.n / 64)],
+  );
+}
+
+/** out = in of the previous token - in, for n channels. */
+export interface Shift extends Carries {
+  x: Place;
+  out: Place;
+  tokens: number;
+  n: number;
+} // state: [n], the last row
+
+export function shift(to: Dispatcher, op: Shift): void {
+  const { x, out, n, tokens } = op;
+  to.run(
+    { name: 'shift', texts: [shiftText] },
+    { x: x.at, x_ld: x.ld, out: out.at, out_ld: out.ld, n, tokens, ...carried(op) },
+    [Math.ceil(n / 64)],
+  );
+}
+
+/** out = in + step * (weights + (add ? out : 0)), for `rows` rows of n values of out. */
+export interface Lerp {
+  in: Place;
+  step: Place; // [n]
+  out: Place; // [rows][n]
+  tokens: number;
+  n: number;
+  rows: number;
+  weights: number; // vector [rows][n]
+  add: boolean;
+}
+
+export function lerp(to: Dispatcher, op: Lerp): void {
+  mix(to, op, op.add ? 'x + z * (w + y)' : 'x + z * w');
+}
+
+/** out += gate * (in - out) */
+export function mixInto(to: Dispatcher, op: Omit<Lerp, 'rows' | 'weights' | 'add'>): void {
+  mix(to, { ...op, rows: 1, weights: 0 }, 'y + z * (x - y)');
+}
+
+function mix(to: Dispatcher, op: Omit<Lerp, 'add'>, expression: string): void {
+  const { step, out, n, rows, weights } = op;
+  to.run(
+    { name: 'lerp', texts: [lerpText], words: { EXPRESSION: expression } },
+    {
+      in: op.in.at,
+      in_ld: op.in.ld,
+      step: step.at,
+      step_ld: step.ld,
+      out: out.at,
+      out_ld: out.ld,
+      n,
+      rows,
+      weights,
+    },
+    [Math.ceil((n * rows) / 64), op.tokens],
+  );
+}
+
+const kSums = { WG: 64, SUMS: 1 };
+
+/** RWKV 7's removal and replacement keys: session/rwkv.cpp. `heads` groups of n values. */
+export interface Keys {
+  k: Place;
+  negative: Place;
+  both: Place;
+  rates: Place;
+  tokens: number;
+  n: number;
+  heads: number;
+  removal: number;
+  replacement: number; // vectors [heads][n]
+  eps: number;
+}
+
+export function rwkv7Keys(to: Dispatcher, op: Keys): void {
+  const { k, negative, both, rates } = op;
+  to.run(
+    { name: 'RWKV 7 keys', texts: [keysText], sums: true, constants: kSums },
+    {
+      k: k.at,
+      k_ld: k.ld,
+      negative: negative.at,
+      negative_ld: negative.ld,
+      both: both.at,
+      both_ld: both.ld,
+      rates: rates.at,
+      rates_ld: rates.ld,
+      n: op.n,
+      removal: op.removal,
+      replacement: op.replacement,
+      eps: op.eps,
+    },
+    [op.heads, op.tokens],
+  );
+}
+
+/** out += v * sum(r * k * weights), for each head. */
+export interface Bonus {
+  r: Place;
+  k: Place;
+  v: Place;
+  out: Place;
+  tokens: number;
+  heads: number;
+  keys: number;
+  values: number;
+  weights: number; // vector [heads][keys]
+}
+
+export function rwkv7Bonus(to: Dispatcher, op: Bonus): void {
+  const { r, k, v, out, keys, values, weights } = op;
+  to.run(
+    { name: 'RWKV 7 bonus', texts: [bonusText], sums: true, constants: kSums },
+    {
+      r: r.at,
+      r_ld: r.ld,
+      k: k.at,
+      k_ld: k.ld,
+      v: v.at,
+      v_ld: v.ld,
+      out: out.at,
+      out_ld: out.ld,
+      keys,
+      values,
+      weights,
+    },
+    [op.heads, op.tokens],
   );
 }
