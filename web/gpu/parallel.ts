@@ -21,7 +21,14 @@ function kindOf(words: Uint32Array): string {
 }
 
 /** Lets `Base` record lanes, and makes the sequences of an engine. `memory`: the engine's. */
-export function parallel(Base: typeof Writer, program: Program, memory: WebAssembly.Memory) {
+export function parallel(
+  Base: typeof Writer,
+  program: Program,
+  memory: WebAssembly.Memory,
+): {
+  Writer: typeof Writer;
+  each(make: () => GpuSequence): (words: Uint32Array) => GpuSequence;
+} {
   /** Those of the current pass; none: it computes one sequence. */
   let lanes: Lane[] = [];
 
