@@ -253,7 +253,6 @@ Step GpuExecutor::step(int32_t* max_ops) {
     const bool queued = spec_.queue != nullptr;
     if (queued && pass_.n_chosen == 0) {
       ++pass_.serial;
-      pass_.kept = 0;  // the queue has changed the recurrent states
       to_single_step();
       cpu_.begin(*held_of_, n_, spec_);
       where_ = Where::kEmbedding;

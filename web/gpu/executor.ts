@@ -401,8 +401,12 @@ export class GpuExecutor {
     for (const unit of this.#plan.table)
       if (!(await this.#units.load(unit, recording, given))) return false;
     for (let step = 0; step < pass.tokens; step++) {
-      const { live, due } = pass.states;
-      const states = { live, due: Number(due === step + 1), ended: this.#layout.queue.ended };
+      const { due } = pass.states;
+      const states = {
+        live: this.#states?.liveAt(step) ?? 0,
+        due: Number(due === step + 1),
+        ended: this.#layout.queue.ended,
+      };
       const rows = { ...pass, tokens: 1, first: pass.first + step, states, step };
       if (!this.#replay(recording, rows, true)) {
         this.#queue.embed(recording.to(), rows, this.#units.place);

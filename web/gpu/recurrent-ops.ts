@@ -43,7 +43,7 @@ function carries(program: Program, plan: StatePlan, op: Op, { states }: Rows): k
   const copy = (i: number): number => statePlace(plan, op.layer, i) + op.carried[1];
   return {
     before: copy(states.live),
-    after: copy(states.ended === undefined ? 1 - states.live : states.live),
+    after: copy(1 - states.live),
     ended: states.ended,
     copies: {
       at: copy(2),

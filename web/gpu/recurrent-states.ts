@@ -1,6 +1,6 @@
 // Recurrent states on the GPU, in its arena. Copies 0 and 1 alternate as the state before and after
-// a pass, so a cancelled pass leaves the state intact. Further copies are the checkpoints of a
-// pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
+// a pass or a queued step. So a cancelled pass leaves the state intact, and so does a step whose token
+// the sampler has to choose. Further copies are the checkpoints of a pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
 // if the GPU has those of another sequence, and downloaded after each pass. Part of gpu-recurrent.js.
 
 import { writeFrom } from './buffers.js';
@@ -38,33 +38,29 @@ export class GpuRecurrentStates {
     return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };
   }
 
+  /** The copy that a step of a queue starts with, or that which a queue of so many leaves. */
+  liveAt(step: number): 0 | 1 {
+    return ((this.#live + step) % kLive) as 0 | 1;
+  }
+
   /** Copies the states after the pass to `target` at byte `at`. Returns the number of bytes. */
   download(encoder: GPUCommandEncoder, words: Uint32Array, target: GPUBuffer, at: number): number {
     const { at: first, size } = this.#plan;
+    const { from, count } = this.#read(words);
     const due = this.#due(words).length;
-    if (!size) return 0;
-    encoder.copyBufferToBuffer(
-      this.#arena,
-      4 * (first + this.#after(words) * size),
-      target,
-      at,
-      4 * size,
-    );
-    if (due)
-      encoder.copyBufferToBuffer(
-        this.#arena,
-        4 * (first + kLive * size),
-        target,
-        at + 4 * size,
-        4 * due * size,
-      );
-    return 4 * size * (1 + due);
+    const copy = (i: number, n: number, to: number): void =>
+      encoder.copyBufferToBuffer(this.#arena, 4 * (first + i * size), target, to, 4 * n * size);
+    copy(from, count, at);
+    if (due) copy(kLive, due, at + 4 * count * size);
+    return 4 * (count + due) * size;
   }
 
   /** Writes downloaded states to the engine's memory. The next pass starts with them. */
   settle(words: Uint32Array, states: Uint8Array): void {
     const { size, layers } = this.#plan;
     const due = this.#due(words);
+    const { from, count } = this.#read(words);
+    this.#live = this.liveAt(words[Word.Steps] ? words[Word.NChosen]! : 1);
     this.#each(words, (layer, floats, before, after) => {
       const give = (to: number, i: number): void => {
         const at = 4 * (i * size + layers[layer]!);
@@ -72,17 +68,15 @@ export class GpuRecurrentStates {
           states.subarray(at, at + 4 * floats),
         );
       };
-      give(after, 0);
+      give(after, this.#live - from);
       // Copies of a layer are contiguous: src/kv/kv_cache.h.
-      due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, 1 + i));
+      due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, count + i));
     });
-    this.#live = this.#after(words);
   }
 
-  /** The copy with the states after the pass. */
-  #after(words: Uint32Array): 0 | 1 {
-    if (words[Word.Steps] || !this.#plan.size) return this.#live;
-    return this.#live ? 0 : 1;
+  /** The copies that are read back: both of a queue, which may end at any step. */
+  #read(words: Uint32Array): { from: number; count: number } {
+    return words[Word.Steps] ? { from: 0, count: kLive } : { from: this.liveAt(1), count: 1 };
   }
 
   /** Checkpoints of the pass: ascending, `checkpointEvery` positions apart. */

@@ -15,7 +15,7 @@ export interface StatePlan {
   due: number;
 }
 
-/** Copies that alternate as the state before and after a pass. Checkpoints follow them. */
+/** Copies that alternate as the state before and after a pass or a queued step. Checkpoints follow them. */
 export const kLive = 2;
 
 export function planStates(program: Program, take: (floats: number) => number): StatePlan {
@@ -26,7 +26,7 @@ export function planStates(program: Program, take: (floats: number) => number): 
 }
 
 /** Bytes that are read back after the largest pass. */
-export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (1 + due);
+export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (kLive + due);
 
 /** States of a pass. */
 export interface Carrying {
@@ -34,7 +34,7 @@ export interface Carrying {
   live: 0 | 1;
   /** Tokens of the pass before the first checkpoint; 0: there is none. */
   due: number;
-  /** In a queue of steps, which change one copy: the place in the arena that ends it. */
+  /** In a queue of steps: the place in the arena that ends it. */
   ended?: number;
 }
 
