@@ -1,6 +1,7 @@
 // PNG to RGB over white. A canvas multiplies colours by alpha and loses some, so pages need this, too.
 // The platform inflates as a stream, which is read row by row: a file that inflates to more than its
-// header claims costs nothing. https://www.w3.org/TR/png-3/
+// header claims costs nothing. Written here, because libraries inflate all of it at once (fast-png) or
+// need Node's modules (pngjs). https://www.w3.org/TR/png-3/
 
 import type { Rgb } from './types.js';
 import { overWhite } from './over-white.js';
