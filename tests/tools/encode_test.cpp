@@ -18,10 +18,8 @@ class EncodeCommand : public ProgramTest {
   // With a model of 48 values; the prompt has one picture.
   [[nodiscard]] Ran encode(const std::string& projector,
                            const std::vector<std::string>& more) const {
-    std::vector<std::string> all = {"encode",        data("families/smollm3.gguf"),
-                                    "--projector",   projector,
-                                    "--prompt-file", at("prompt"),
-                                    "--out",         at("out")};
+    std::vector<std::string> all = {"encode",        model_,       "--projector", projector,
+                                    "--prompt-file", at("prompt"), "--out",       at("out")};
     all.insert(all.end(), more.begin(), more.end());
     return run(all);
   }
@@ -34,6 +32,8 @@ class EncodeCommand : public ProgramTest {
     EXPECT_NE(ran.err.find(says), std::string::npos) << ran.err;
     EXPECT_FALSE(std::filesystem::exists(at("out")));
   }
+
+  std::string model_ = data("families/smollm3.gguf");
 };
 
 TEST_F(EncodeCommand, WritesTheProjectorsOutput) {
@@ -58,6 +58,9 @@ TEST_F(EncodeCommand, WritesPicturesOneBehindAnother) {
   const std::string projector = data("vision/qwen3vl.mmproj.gguf");
   std::vector<std::string> both = wide;
   both.insert(both.end(), small.begin(), small.end());
+  EXPECT_NE(encode(projector, both).err.find("BAD_SHAPE"), std::string::npos);
+  std::ofstream(at("deep.gguf")) << with_key(bytes_of(model_), "smollm3.n_deepstack_layers", 2);
+  model_ = at("deep.gguf");
   ASSERT_EQ(encode(projector, both).status, 0);
   const std::string together = bytes_of(at("out"));
   std::ofstream(at("prompt")) << "<__media__>";

@@ -42,6 +42,32 @@ inline double error_of(const std::vector<float>& got, const std::vector<float>& 
   return error / power;
 }
 
+// A GGUF file with one more key, and with one that keeps the alignment of its tensors.
+inline std::string with_key(std::string file, const std::string& key, uint32_t value) {
+  constexpr uint32_t kUint32 = 4, kString = 8;
+  constexpr size_t kCount = 16, kKeys = 24, kAlignment = 32;
+  std::string added;
+  const auto put = [&added](auto number) {
+    added.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  const auto put_text = [&](const std::string& text) {
+    put(uint64_t{text.size()});
+    added += text;
+  };
+  put_text(key);
+  put(kUint32);
+  put(value);
+  put_text("test.padding");
+  put(kString);
+  const size_t end = added.size() + sizeof(uint64_t);
+  put_text(std::string((kAlignment - end % kAlignment) % kAlignment, ' '));
+  uint64_t count = 0;
+  std::memcpy(&count, &file[kCount], sizeof count);
+  count += 2;
+  std::memcpy(&file[kCount], &count, sizeof count);
+  return file.insert(kKeys, added);
+}
+
 struct Ran {
   int status = -1;
   std::string out, err;
