@@ -254,8 +254,8 @@ Status inspect(const char* path, const sluice_load_options* options,
     draft.emplace(std::move(*read));
   }
   std::vector<std::array<std::string, 3>> properties;
-  const session::ReportSink sink = [&properties](const char* section, const char* key,
-                                                 const session::ReportValue& value) {
+  const auto sink = [&properties](const char* section, const char* key,
+                                  const session::ReportValue& value) {
     properties.push_back({section != nullptr ? section : "", key, to_text(value)});
   };
   const Result<session::Inspection> found = generate::inspect(

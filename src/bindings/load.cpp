@@ -207,8 +207,8 @@ std::string inspect(EngineBinding& b, const val& options) {
   };
   const Result<session::EngineOptions> given = engine_options(b, options);
   if (!given.ok()) return refuse(given.status());
-  const session::ReportSink sink = [&out](const char* section, const char* key,
-                                          const session::ReportValue& value) {
+  const auto sink = [&out](const char* section, const char* key,
+                           const session::ReportValue& value) {
     if (section == nullptr) return put(out, key, value);
     if (field(out, section).isUndefined()) put(out, section, val::object());
     val part = field(out, section);

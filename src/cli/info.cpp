@@ -190,8 +190,8 @@ int info(const InfoOptions& options) {
   json out;
   out["modalities"] = json::array({"text"});
   if (*pictures != nullptr) out["modalities"].push_back("image");
-  const session::ReportSink sink = [&out](const char* section, const char* key,
-                                          const session::ReportValue& value) {
+  const auto sink = [&out](const char* section, const char* key,
+                           const session::ReportValue& value) {
     (section != nullptr ? out[section] : out)[key] = to_json(value);
   };
   const Result<session::Inspection> found =

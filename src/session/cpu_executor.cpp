@@ -17,10 +17,9 @@ void CpuExecutor::begin(Sequence& sequence, int32_t n, const BatchSpec& spec) {
   for (const BatchPart& part :
        spec.parts.empty() ? std::span<const BatchPart>(&alone, 1) : spec.parts) {
     const Sequence* own = part.sequence;  // null: dropped while the batch ran elsewhere
-    const int32_t first = own != nullptr ? own->position() : 0;
-    cx_.lanes.push_back({part, 0, 0, first, 0});
+    cx_.lanes.push_back({part, 0, 0, 0, 0});
     for (int32_t t = 0; t < part.n; ++t) {
-      cx_.tokens.push_back(own != nullptr ? own->token(first + t) : 0);
+      cx_.tokens.push_back(own != nullptr ? own->token(own->position() + t) : 0);
     }
   }
   restart();

@@ -2,8 +2,9 @@
 // same ones, each with its platform's JSON library.
 #pragma once
 
-#include <functional>
+#include <concepts>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,8 +14,27 @@
 namespace sluice::session {
 
 using ReportValue = std::variant<double, bool, std::string>;
-// `section` is null at the top level; sections are objects one level deep.
-using ReportSink = std::function<void(const char* section, const char* key, ReportValue value)>;
+
+// Refers to a function that receives the values, and lives no longer than it. std::function would
+// cost engines for the web half a kilobyte for each.
+class ReportSink {
+ public:
+  template <typename F>
+  requires(!std::same_as<F, ReportSink>) ReportSink(const F& function)
+      : function_(&function),
+        call_([](const void* to, const char* section, const char* key, ReportValue value) {
+          (*static_cast<const F*>(to))(section, key, std::move(value));
+        }) {}
+
+  // `section` is null at the top level; sections are objects one level deep.
+  void operator()(const char* section, const char* key, ReportValue value) const {
+    call_(function_, section, key, std::move(value));
+  }
+
+ private:
+  const void* function_;
+  void (*call_)(const void*, const char*, const char*, ReportValue);
+};
 
 // Architecture, sizes, quantization types, special tokens, chat template.
 void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);

@@ -103,9 +103,7 @@ TEST_F(Speed, TheHitRateOfExpertsDecidesWhatATokenReads) {
 TEST_F(Speed, ReportsWhatItAssumesOfAMixture) {
   inspect("families", "llama-moe.gguf", 200'000);
   std::map<std::string, session::ReportValue> said;
-  const session::ReportSink sink = [&](const char*, const char* key, const auto& value) {
-    said[key] = value;
-  };
+  const auto sink = [&](const char*, const char* key, const auto& value) { said[key] = value; };
   report_speed(found_, ReadSpeed{1000, 0, false}, sink, 0.25);
   const session::StreamedBytes streamed = session::streamed_bytes(found_);
   EXPECT_EQ(std::get<double>(said["expertsInMemory"]), streamed.in_memory);
