@@ -5,7 +5,7 @@ import type { Place, Recorder } from './kernels.js';
 import * as kernels from './kernels/recurrent.js';
 import { OpKind, type Buf, type Op, type Program } from './program.js';
 import type { Rows, Writer } from './record.js';
-import type { StatePlan } from './state-plan.js';
+import { kLive, type StatePlan } from './state-plan.js';
 import { statePlace } from './recurrent-states.js';
 
 /** The recurrence of an operation, with its places. */
@@ -46,7 +46,7 @@ function carries(program: Program, plan: StatePlan, op: Op, { states }: Rows): k
     after: copy(1 - states.live),
     ended: states.ended,
     copies: {
-      at: copy(2),
+      at: copy(kLive),
       step: plan.size,
       first: states.due,
       every: program.checkpointEvery,

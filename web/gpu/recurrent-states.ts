@@ -1,7 +1,8 @@
 // Recurrent states on the GPU, in its arena. Copies 0 and 1 alternate as the state before and after
 // a pass or a queued step. So a cancelled pass leaves the state intact, and so does a step whose token
-// the sampler has to choose. Further copies are the checkpoints of a pass. As with the KV cache (kv-cache.ts), the engine's copy is authoritative: states are uploaded
-// if the GPU has those of another sequence, and downloaded after each pass. Part of gpu-recurrent.js.
+// the sampler has to choose. Further copies are the checkpoints of a pass. As with the KV cache
+// (kv-cache.ts), the engine's copy is authoritative: states are uploaded if the GPU has those of
+// another sequence, and downloaded after each pass. Part of gpu-recurrent.js.
 
 import { writeFrom } from './buffers.js';
 import { Word, type Program } from './program.js';
