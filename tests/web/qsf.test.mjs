@@ -31,7 +31,7 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
 after(() => rmSync(folder, { recursive: true }));
 
 test("CRC-32 equals zlib's", async () => {
-  const { crc32 } = await importWeb('io/qsf');
+  const { crc32 } = await importWeb('io/crc32');
   const text = new TextEncoder().encode('123456789');
   assert.equal(crc32(text), 0xcbf43926);
   for (let n = 0; n <= 9; n++)

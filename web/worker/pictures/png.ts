@@ -3,6 +3,7 @@
 // header claims costs nothing. Written here, because libraries inflate all of it at once (fast-png) or
 // need Node's modules (pngjs). https://www.w3.org/TR/png-3/
 
+import { crc32 } from '../../io/crc32.js';
 import type { Rgb } from './types.js';
 import { overWhite } from './over-white.js';
 
@@ -56,17 +57,6 @@ export async function decodePng(bytes: Uint8Array<ArrayBuffer>): Promise<Rgb> {
   return { width, height, rgb };
 }
 
-const kCrcs = Int32Array.from({ length: 256 }, (_, n) => {
-  for (let bit = 0; bit < 8; bit++) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1;
-  return n;
-});
-
-function crcOf(bytes: Uint8Array): number {
-  let crc = -1;
-  for (const byte of bytes) crc = kCrcs[(crc ^ byte) & 255]! ^ (crc >>> 8);
-  return ~crc;
-}
-
 function readChunks(bytes: Uint8Array<ArrayBuffer>): Png {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const none = new Uint8Array();
@@ -81,7 +71,7 @@ function readChunks(bytes: Uint8Array<ArrayBuffer>): Png {
     if (!png !== (type === 'IHDR')) throw new Error('its header is not where it should be');
     // Chunks that do not change pixels have a small letter first.
     const matters = type === 'tRNS' || !(bytes[at + 4]! & 32);
-    if (matters && crcOf(bytes.subarray(at + 4, end - 4)) !== view.getInt32(end - 4))
+    if (matters && crc32(bytes.subarray(at + 4, end - 4)) !== view.getUint32(end - 4))
       throw new Error(`the checksum of ${type} is wrong`);
     if (type === 'IEND') break;
     if (!png) png = { ...headerOf(data), palette: none, transparent: none, data: [] };
