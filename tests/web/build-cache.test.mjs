@@ -21,7 +21,7 @@ test('a file is made once for its inputs', async (t) => {
   const folder = join(base, 'kept');
   const file = join(base, 'made');
   const made = (inputs, text, into = folder) =>
-    cached(file, inputs, () => writeFileSync(file, text), into);
+    cached([file], inputs, () => writeFileSync(file, text), into);
   assert.equal(await made(['a', 'bc'], 'first'), true);
   writeFileSync(file, 'another checkout');
   assert.equal(await made(['a', Buffer.from('bc')], 'second'), false);
@@ -32,8 +32,8 @@ test('a file is made once for its inputs', async (t) => {
   assert.equal(await made(['a', 'bc'], 'third', null), true, 'without a folder');
   assert.equal(readFileSync(file, 'utf8'), 'third');
 
-  // One more than a hundred: what was used least recently goes.
-  for (let i = 0; readdirSync(folder).length < 100; i++) await made([`${i}`], 'more');
+  // One more than is kept: what was used least recently goes.
+  for (let i = 0; readdirSync(folder).length < 300; i++) await made([`${i}`], 'more');
   for (const name of readdirSync(folder)) utimesSync(join(folder, name), 1000, 1000);
   assert.equal(await made(['a', 'bc'], 'fourth'), false); // is used now
   const old = readdirSync(folder);

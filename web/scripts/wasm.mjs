@@ -11,11 +11,15 @@ import {
   statSync,
 } from 'node:fs';
 import { basename } from 'node:path';
-import { cached } from './cache.mjs';
+import { cached, cacheFolder } from './cache.mjs';
 import { namedByOrder } from './wasm-order.mjs';
 import { bin, concurrently, inRoot, jobs, root, run, runAside, runQuiet, write } from './lib.mjs';
 
+const linker = `${process.execPath};${inRoot('web', 'scripts', 'link.mjs')}`;
+
 export function cmakeBuild(preset, { targets = [], variables = [], quiet = false } = {}) {
+  if (preset === 'wasm')
+    variables = [`-DCMAKE_CXX_LINKER_LAUNCHER=${cacheFolder() ? linker : ''}`, ...variables];
   runQuiet('cmake', ['--preset', preset, ...variables]);
   const chosen = targets.length ? ['--target', ...targets] : [];
   (quiet ? runQuiet : run)('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
@@ -131,7 +135,7 @@ export async function finishBinary(linked, relaxed, final, passes = optimize, ch
     ...['wasm.mjs', 'wasm-order.mjs'].map((name) => inRoot('web', 'scripts', name)),
   ].map((file) => readFileSync(file));
   inputs.push(JSON.stringify([relaxed, passes, change?.name]));
-  await cached(final, inputs, () => finish(linked, relaxed, final, passes, change));
+  await cached([final], inputs, () => finish(linked, relaxed, final, passes, change));
 }
 
 async function finish(linked, relaxed, final, passes, change) {
