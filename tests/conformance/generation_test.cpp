@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../extent.h"
 #include "../paths.h"
 #include "../sanitized.h"
 #include "fixtures_util.h"
@@ -296,8 +297,8 @@ TEST_F(GenerationTest, BanningEverythingIsAnErrorAndGenerationContinues) {
   EXPECT_EQ(tokens_of(one.pieces), std::vector<Token>(4, 287));
 }
 
-// Cancels after every number of steps (every 17th under a sanitizer); the next output must equal
-// that of a fresh session.
+// Cancels after every number of steps, or some of them under a sanitizer; the next output must
+// equal that of a fresh session.
 void cancel_everywhere(const std::string& path, const session::EngineOptions& engine,
                        int32_t max_ops) {
   const std::vector<Token> first = {11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21};
@@ -312,7 +313,8 @@ void cancel_everywhere(const std::string& path, const session::EngineOptions& en
   ASSERT_EQ(expected.pieces.size(), 6u);
   Opened opened = open_model(path, engine);
   ASSERT_NE(opened.session, nullptr);
-  for (int steps = 0;; steps += kSanitized ? 17 : 1) {
+  const int stride = kSanitized ? extent(53, 17) : 1;
+  for (int steps = 0;; steps += stride) {
     const Answer cut = answer(opened, first, options, max_ops, steps);
     ASSERT_TRUE(cut.status.ok()) << cut.status.message();
     EXPECT_FALSE(opened.session->busy());
