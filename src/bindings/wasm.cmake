@@ -63,15 +63,16 @@ foreach(table simd128 relaxed relaxed16)
     endif()
   endforeach()
 endforeach()
-# The plain table with all types and the WebGPU executor. Only pages that ask for the GPU fetch it. The
-# full one also has pictures. Both have no clustered output head, which the package refuses unless the
-# device is wasm.
+# The plain table and the WebGPU executor. Only pages that ask for the GPU fetch it. Neither has the
+# clustered output head, which the package refuses unless the device is wasm.
 add_library(sluice_gpu_binding OBJECT ${binding_sources})
 target_link_libraries(sluice_gpu_binding PUBLIC sluice_generate sluice_embed sluice_open sluice_gpu)
 target_compile_definitions(sluice_gpu_binding PUBLIC SLUICE_GPU)
 target_compile_options(sluice_gpu_binding PRIVATE -Oz)
+sluice_engine(engine-gpu ${CMAKE_SOURCE_DIR}/src/approximate/approximate_stub.cpp)
+target_compile_definitions(engine-gpu PRIVATE SLUICE_COMMON_TYPES)
+sluice_engine(engine-gpu-full ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
 foreach(full "" -full)
-  sluice_engine(engine-gpu${full} ${CMAKE_SOURCE_DIR}/src/approximate/clustered_head_stub.cpp)
   target_link_libraries(engine-gpu${full} PRIVATE sluice_gpu_binding sluice_wasm128)
 endforeach()
 target_sources(engine-gpu-full PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pictures/pictures.cpp)

@@ -20,8 +20,8 @@ const limits = {
   'engine.relaxed-full.wasm': [1260 * kB, 430 * kB],
   'engine.relaxed16-full.wasm': [1260 * kB, 431 * kB],
   'pictures.js': [14 * kB, 6 * kB], // only for prompts with pictures
-  'engine.gpu.wasm': [1120 * kB, 380 * kB], // 0.5 kB of it is the layer split between GPU and CPU, 6.6 kB draft models and batches of several sequences
-  'engine.gpu-full.wasm': [1267 * kB, 440 * kB], // the same with pictures
+  'engine.gpu.wasm': [1120 * kB, 380 * kB], // no types of few files; 0.5 kB is the layer split between GPU and CPU, 6.6 kB draft models and batches of several sequences
+  'engine.gpu-full.wasm': [1267 * kB, 440 * kB], // with all types, approximate modes and pictures
   'chat.wasm': [320 * kB, 139 * kB], // a sixth of it is OpenAI's requests and responses, 4 kB pictures
   'templates.js': [18 * kB, 8 * kB],
   'safetensors.wasm': [200 * kB, 88 * kB],

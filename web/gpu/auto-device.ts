@@ -43,7 +43,7 @@ export async function advise(
       gpuName: name,
     };
   try {
-    const engine = await start(spec.projectorSource ? 'gpu-full' : 'gpu'); // that of the load
+    const engine = await start('gpu'); // that of the load
     const { binding } = engine;
     await header.read(engine);
     if (!binding.open(options)) throw new Error(binding.error().message);

@@ -124,7 +124,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
     throw new SluiceError(
       'NOT_SUPPORTED',
       'The wasm binary that was passed does not support GPUs: pass engine.gpu.wasm, or ' +
-        'engine.gpu-full.wasm with a projector.',
+        'engine.gpu-full.wasm where the full engine is needed.',
     );
   }
   const lost = (why: string): void =>

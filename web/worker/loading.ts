@@ -83,7 +83,7 @@ export class Loading {
     const compiled = await this.#prepare(
       opened,
       spec.ioWorker,
-      found ? (spec.projectorSource ? 'gpu-full' : 'gpu') : spec.engine.kernels,
+      found ? 'gpu' : spec.engine.kernels,
     );
     const budget = this.budget();
     const threads = this.threads(budget);

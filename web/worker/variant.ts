@@ -87,9 +87,8 @@ function tableFor(kernels: string): Table {
 
 /** The binary that contains a kernel table; '' is the fastest that runs here. */
 export function variantFor(kernels: string, full?: boolean): Variant {
-  // These have the kernels of simd128, for all types, and the interface to the GPU. The full one
-  // also has pictures.
-  if (kernels === 'gpu' || kernels === 'gpu-full') return kernels;
+  // These have the kernels of simd128 and the interface to the GPU.
+  if (kernels === 'gpu') return full ? 'gpu-full' : 'gpu';
   const table = tableFor(kernels);
   return full ? `${table}-full` : table;
 }
