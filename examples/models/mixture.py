@@ -6,10 +6,10 @@
 needs Debian's python3-torch and python3-numpy (and libopenblas0-pthread for speed). A run that was
 stopped, or that --minutes ends, goes on from its last checkpoint in --out. Eight layers with 32
 experts each, of which a token uses 4, as gpt-oss-20b and LFM2-8B-A1B do: its traces replay on
-models of their shapes. The router is a softmax whose chosen weights are normalized (Mixtral,
-https://arxiv.org/abs/2401.04088), with the load-balancing loss of Switch Transformers
-(https://arxiv.org/abs/2101.03961). The model is not kept in the repository: it is larger than the
-sample model, and only its routing is of interest.
+models of their shapes. With --experts 128 --used 8 they replay on Qwen3-30B-A3B's. The router is
+a softmax whose chosen weights are normalized (Mixtral, https://arxiv.org/abs/2401.04088), with the
+load-balancing loss of Switch Transformers (https://arxiv.org/abs/2101.03961). The model is not
+kept in the repository: it is larger than the sample model, and only its routing is of interest.
 """
 import argparse
 import json
@@ -102,14 +102,16 @@ def loss_of(model, rows, balance=BALANCE):
     return loss + balance * sum(layer.balance for layer in model.blk)
 
 
-def fit(model, rows, steps, minutes, checkpoint, documents):
+def fit(model, rows, steps, minutes, checkpoint, options):
     """Trains from the checkpoint, if any, for at most `minutes`; returns the steps so far."""
     adam = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     done, start = 0, time.time()
     if checkpoint.exists():
         saved = torch.load(checkpoint)
-        if saved["documents"] != documents:
-            sys.exit(f"{checkpoint} has --documents {saved['documents']}: delete it to start anew")
+        made_with = {name: saved.get(name, value) for name, value in options.items()}
+        if made_with != options:
+            text = " ".join(f"--{name} {value}" for name, value in made_with.items())
+            sys.exit(f"{checkpoint} has {text}: delete it to start anew")
         model.load_state_dict(saved["model"])
         adam.load_state_dict(saved["adam"])
         done = saved["step"]
@@ -125,17 +127,16 @@ def fit(model, rows, steps, minutes, checkpoint, documents):
         done += 1
         progress("train", done - first, steps - first, start, f"step {done} loss {loss.item():.3f}")
         if done % SAVE_EVERY == 0 or done == steps:
-            save(checkpoint, model, adam, done, documents)
+            save(checkpoint, model, adam, done, options)
     if done % SAVE_EVERY != 0 and done > first:
-        save(checkpoint, model, adam, done, documents)
+        save(checkpoint, model, adam, done, options)
     print()
     return done
 
 
-def save(checkpoint, model, adam, step, documents):
+def save(checkpoint, model, adam, step, options):
     part = checkpoint.with_suffix(".part")
-    torch.save(dict(model=model.state_dict(), adam=adam.state_dict(), step=step,
-                    documents=documents), part)
+    torch.save(dict(model=model.state_dict(), adam=adam.state_dict(), step=step) | options, part)
     part.replace(checkpoint)
 
 
@@ -178,19 +179,25 @@ def main():
     parser.add_argument("--minutes", type=float, default=math.inf,
                         help="stop training after this time; the same command continues later")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="of the corpus")
+    parser.add_argument("--experts", type=int, default=MixtureConfig.n_expert, help="per layer")
+    parser.add_argument("--used", type=int, default=MixtureConfig.n_used,
+                        help="experts that a token uses")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the files go")
     args = parser.parse_args()
+    if not 1 <= args.used <= args.experts:
+        parser.error("--used is from 1 to --experts")
+    options = dict(documents=args.documents, experts=args.experts, used=args.used)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    config = MixtureConfig()
+    config = MixtureConfig(n_expert=args.experts, n_used=args.used)
     texts = corpus.documents(args.documents, 0, False)
     held = corpus.documents(HELD_OUT_DOCUMENTS, HELD_OUT_SEED, True)
     tokenizer = bpe.train(texts, corpus.SPECIALS, config.n_vocab, QUOTED, QUOTED_WEIGHT)
     rows = pack(encode(tokenizer, texts, "encode"), config.n_ctx + 1)
     held_rows = pack(encode(tokenizer, held, "held-out"), config.n_ctx + 1)
     model = Mixture(config)
-    steps = fit(model, rows, args.steps, args.minutes, args.out / "checkpoint.pt", args.documents)
+    steps = fit(model, rows, args.steps, args.minutes, args.out / "checkpoint.pt", options)
     model.eval()
     with torch.no_grad():
         nats = np.mean([loss_of(model, held_rows[i: i + 8], 0).item()
@@ -200,7 +207,7 @@ def main():
     with torch.no_grad():
         write_trace(args.out / "trace.jsonl", model, held_rows, TRACED)
     command = (f"python3 examples/models/mixture.py --steps {args.steps} "
-               f"--documents {args.documents}")
+               f"--documents {args.documents} --experts {args.experts} --used {args.used}")
     write(args.out / "sluice-mixture-Q8_0.gguf", model, tokenizer,
           dict(command=command, seed=SEED, steps=steps))
     (args.out / "text.txt").write_text(corpus.END_OF_TEXT.join(held)[:12_000])
