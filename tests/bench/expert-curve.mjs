@@ -64,15 +64,18 @@ async function measure(plan, { trace, path, share, generate, warmup, bench }) {
     hitRate: uses > 0 ? row.expertHits / uses : 1,
     oracle: uses > 0 ? simulate(seen, 'belady', capacity, warmup).hitRate : 1,
     bytesPerToken: row.bytesPerToken,
+    directIo: row.directIo,
+    readsPerToken: row.readsPerToken,
+    bytesPerRead: row.bytesPerRead,
     readRate: row.cacheBytesPerSecond,
   };
 }
 
 /**
  * The rows of all traces under all budgets: { trace, budget, expertsInMemory, tokensPerSecond,
- * hitRate, oracle, bytesPerToken, readRate }, rates in bytes per second. The first `warmup` tokens of
- * a trace are a prompt; then `generate` tokens are measured. `progress` gets each row as it is known.
- * With `llama` a row of each budget is llama.cpp's.
+ * hitRate, oracle, bytesPerToken, directIo, readsPerToken, bytesPerRead, readRate }, rates in bytes
+ * per second. The first `warmup` tokens of a trace are a prompt; then `generate` tokens are measured.
+ * `progress` gets each row as it is known. With `llama` a row of each budget is llama.cpp's.
  */
 export async function curve(model, options) {
   const { points, generate, warmup, threads, ctx, noPageCache, llama, progress } = options;
@@ -80,7 +83,7 @@ export async function curve(model, options) {
   const whole = await sluice('info', ...size, '--json');
   if (whole.experts === 0) throw new Error(`${model} is no mixture of experts`);
   const tokens = ['-p', '0', '-d', String(warmup), '-n', String(generate)];
-  const bench = [...tokens, '-r', '1', '-o', 'json'];
+  const bench = [...tokens, '-r', '1', '-o', 'json', ...(options.benchOptions ?? [])];
   if (noPageCache) bench.push('--no-page-cache');
   const folder = mkdtempSync(join(tmpdir(), 'sluice-curve-'));
   const rows = [];

@@ -1,24 +1,30 @@
 // npm run bench:experts: hit rates of cache policies for traces of a router's choices, against
-// Belady's rule, which knows the future; synthetic traces for `sluice bench --expert-trace`; and a
-// mixture's speed under budgets from the smallest to all of its weights.
+// Belady's rule, which knows the future; synthetic traces for `sluice bench --expert-trace`; a
+// mixture's speed under budgets from the smallest to all of its weights; and the rate at which the
+// device of a file serves random reads.
 //   npm run bench:experts -- replay TRACE… [--shares 0.125,0.25,0.5] [--policies lru,lfu,lrfu,…]
 //                            [--warmup 64] [--json]
 //   npm run bench:experts -- make FILE [--layers 24] [--experts 32] [--used 4] [--tokens 512]
 //                            [--skew 0] [--reuse 0] [--distance 1] [--seed 1]
 //   npm run bench:experts -- curve MODEL [--trace FILE] [--points 10 | --budgets B,…] [-n 64]
 //                            [--warmup 64] [--threads 2] [--ctx 512] [--skew 0.5] [--reuse 0.6]
-//                            [--distance 4] [--no-page-cache] [--llama] [--json]
+//                            [--distance 4] [--no-page-cache] [--bench OPTIONS] [--llama] [--json]
 //   npm run bench:experts -- curve MODEL --web [--points 10 | --budgets B,…] [-n 64] [--warmup 64]
 //                            [--threads 2] [--ctx 512] [--json]
+//   npm run bench:experts -- device FILE [--sizes 64K,256K,1M,4M] [--depths 1,2,4,8,16]
+//                            [--seconds 1] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
 // memory. Shares are those of all experts that fit in memory; budgets are in bytes. `curve` replays
 // uniform routing, the recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the
 // model's own router chooses. --llama, as root, adds llama.cpp with its own router, its model mapped,
-// in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. Rows appear on stderr as
-// they are measured.
+// in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. --bench passes options to
+// `sluice bench`, such as "--direct-io off". Rows appear on stderr as they are measured. `device`
+// reads without the page cache, with as many reads in flight as the depth.
+import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
+import { inRoot } from '../../web/scripts/lib.mjs';
 import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
 import { policies, simulate } from './expert-policies.mjs';
@@ -47,6 +53,10 @@ const { values, positionals } = parseArgs({
     threads: { type: 'string', default: '2' },
     ctx: { type: 'string', default: '512' },
     'no-page-cache': { type: 'boolean' },
+    bench: { type: 'string', default: '' },
+    sizes: { type: 'string', default: '64K,256K,1M,4M' },
+    depths: { type: 'string', default: '1,2,4,8,16' },
+    seconds: { type: 'string', default: '1' },
     llama: { type: 'boolean' },
     web: { type: 'boolean' },
     json: { type: 'boolean' },
@@ -92,6 +102,7 @@ async function measureCurve([name]) {
   const counts = numbers(['points', 'generate', 'warmup', 'threads', 'ctx']);
   const habits = numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
   const { trace, 'no-page-cache': noPageCache, llama } = values;
+  const benchOptions = values.bench.split(' ').filter((option) => option !== '');
   counts.budgets = values.budgets?.split(',').map(Number);
   const progress = (row) => console.error(JSON.stringify(row));
   if (llama) installPeer('node-llama-cpp');
@@ -101,16 +112,34 @@ async function measureCurve([name]) {
     return;
   }
   if (!trace) console.error('without --trace FILE there is no recorded trace');
-  print(
-    await curve(modelFile(name), { ...counts, ...habits, trace, noPageCache, llama, progress }),
-  );
+  const given = { ...counts, ...habits, trace, noPageCache, benchOptions, llama, progress };
+  print(await curve(modelFile(name), given));
+}
+
+/** Bytes from a size such as 64K or 1M. */
+function bytesOf(size) {
+  const [, number, unit] = /^(\d+)([KM]?)$/.exec(size) ?? [];
+  const bytes = number * { '': 1, K: 2 ** 10, M: 2 ** 20 }[unit];
+  if (!(bytes > 0) || bytes % 4096 !== 0) throw new Error(`${size} is no multiple of 4K`);
+  return bytes;
+}
+
+function measureDevice([file]) {
+  const sizes = values.sizes.split(',').map(bytesOf);
+  const depths = values.depths.split(',').map(Number);
+  if (!depths.every((depth) => depth >= 1)) throw new Error('a depth is at least 1');
+  const script = inRoot('tests', 'bench', 'device-reads.py');
+  const args = [script, file, values.seconds, sizes.join(), depths.join()];
+  const lines = execFileSync('python3', args, { encoding: 'utf8' }).trim().split('\n');
+  print(lines.map((line) => JSON.parse(line)));
 }
 
 const [command, ...files] = positionals;
 if (command === 'make' && files.length === 1) make(files);
 else if (command === 'replay' && files.length > 0) replay(files);
 else if (command === 'curve' && files.length === 1) await measureCurve(files);
+else if (command === 'device' && files.length === 1) measureDevice(files);
 else
   throw new Error(
-    'usage: replay TRACE…, make FILE or curve MODEL; options are in the head of this script',
+    'usage: replay TRACE…, make FILE, curve MODEL or device FILE; options are in the head of this script',
   );
