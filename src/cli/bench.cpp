@@ -26,6 +26,9 @@ struct BenchOptions {
   std::vector<int> parallel{1};
   std::string output = "table";
   bool no_page_cache = false;
+  std::string direct_io = "auto";
+  bool no_joined_reads = false;
+  bool ascending_experts = false, fixed_experts = false;
   std::vector<std::string> drafts;
   std::string replay;
   bool breakdown = false;
@@ -36,15 +39,26 @@ struct BenchOptions {
 struct DecodeReads {
   uint64_t tokens = 0, bytes = 0;
   uint64_t expert_hits = 0, expert_misses = 0;
+  io::SystemReads system;  // of the files
 
-  void add(const residency::Residency& r, int sign) {
+  void add(native::Model& model, int sign) {
     const auto step = [sign](uint64_t* sum, uint64_t n) { *sum += sign < 0 ? ~n + 1 : n; };
+    const residency::Residency& r = model.engine().residency();
+    const io::SystemReads read = model.system_reads();
+    step(&system.count, read.count);
+    step(&system.bytes, read.bytes);
     step(&bytes, r.counts().filled_bytes);
     step(&expert_hits, r.counts().expert_hits);
     step(&expert_misses, r.counts().expert_misses);
   }
   [[nodiscard]] double bytes_per_token() const {
     return tokens == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(tokens);
+  }
+  [[nodiscard]] double reads_per_token() const {
+    return tokens == 0 ? 0 : static_cast<double>(system.count) / static_cast<double>(tokens);
+  }
+  [[nodiscard]] uint64_t bytes_per_read() const {
+    return system.count == 0 ? 0 : system.bytes / system.count;
   }
 };
 
@@ -60,7 +74,14 @@ struct Row {
   std::string kernels;
   session::TimeSums prefill_times, decode_times;  // per token of a sequence
   DecodeReads reads;
+  bool direct_io = false;
 };
+
+io::DirectIo parse_direct_io(const std::string& text) {
+  return text == "on"    ? io::DirectIo::kOn
+         : text == "off" ? io::DirectIo::kOff
+                         : io::DirectIo::kAuto;
+}
 
 session::TimeSums per_token(const session::TimeSums& all, int tokens) {
   session::TimeSums out = all;
@@ -139,19 +160,18 @@ class Measurement {
   Status decode(int depth, double* rate, session::TimeSums* times, DecodeReads* reads) {
     std::vector<double> rates;
     session::TimeSums all;
-    const residency::Residency& r = model_.engine().residency();
     for (int i = 0; options_.generate > 0 && i < options_.repeat; ++i) {
       SLUICE_RETURN_IF_ERROR(sample_store());
       if (const int32_t at = sessions_.rewind(depth); at < depth) {
         SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
       }
       const session::TimeSums before = model_.engine().passes().times().sums();
-      reads->add(r, -1);
+      reads->add(model_, -1);
       const double start = monotonic_ms();
       for (int t = 0; t < options_.generate; ++t) SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
       rates.push_back(options_.generate * 1000 / (monotonic_ms() - start));
       all.add(model_.engine().passes().times().sums().since(before));
-      reads->add(r, 1);
+      reads->add(model_, 1);
       reads->tokens += static_cast<uint64_t>(options_.generate);
     }
     *rate = typical(rates, options_.no_page_cache);
@@ -182,6 +202,21 @@ class Measurement {
   std::vector<double> stores_;
 };
 
+// Chooses the experts, the order in which they are computed, and whether those in memory change.
+Status steer_experts(const BenchOptions& options, session::Engine& engine,
+                     std::optional<ExpertReplay>* routing) {
+  session::Executor& executor = *engine.context().executor;
+  if (options.fixed_experts) engine.residency().fix_experts();
+  if (options.expert_trace.empty()) {
+    executor.hook_routing({.ascending = options.ascending_experts});
+    return {};
+  }
+  Result<ExpertTrace> trace = read_expert_trace(options.expert_trace);
+  if (!trace.ok()) return trace.status();
+  return routing->emplace(std::move(*trace))
+      .attach(engine.program(), executor, options.ascending_experts);
+}
+
 // Measures all depths in one context, so that a shared prefix is computed once.
 Status measure(const BenchOptions& options, int threads, int parallel, std::vector<Row>* rows) {
   Result<native::LoadOptions> load = load_options(options.common);
@@ -190,6 +225,8 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   load->engine.parallel = parallel;
   load->engine.time_breakdown = options.breakdown;
   load->source.no_page_cache = options.no_page_cache;
+  load->source.direct_io = parse_direct_io(options.direct_io);
+  load->source.join_reads = !options.no_joined_reads;
   const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
   const int longest = std::max(options.prompt, deepest + options.generate) + 1;
   if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
@@ -197,12 +234,7 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
   if (!model.ok()) return model.status();
   session::Engine& engine = (*model)->engine();
   std::optional<ExpertReplay> routing;
-  if (!options.expert_trace.empty()) {
-    Result<ExpertTrace> trace = read_expert_trace(options.expert_trace);
-    if (!trace.ok()) return trace.status();
-    SLUICE_RETURN_IF_ERROR(
-        routing.emplace(std::move(*trace)).attach(engine.program(), *engine.context().executor));
-  }
+  SLUICE_RETURN_IF_ERROR(steer_experts(options, engine, &routing));
   const int64_t n_vocab = engine.program().hp.n_vocab;
   std::vector<session::Token> tokens(static_cast<size_t>(longest));
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -224,7 +256,8 @@ Status measure(const BenchOptions& options, int threads, int parallel, std::vect
                      decode > 0 ? 1000 / decode : 0, macs * prefill / 1e9,
                      macs * decode * parallel / 1e9, bytes * decode / 1e9,
                      engine.plan().weights.streamed_bytes, measured.store(), engine.plan().total(),
-                     engine.table().name, prefill_times, decode_times, reads});
+                     engine.table().name, prefill_times, decode_times, reads,
+                     (*model)->direct_io()});
   }
   return {};
 }
@@ -282,6 +315,9 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"bytesPerPass", r.bytes_per_pass},
                      {"cacheBytesPerSecond", r.store},
                      {"bytesPerToken", r.reads.bytes_per_token()},
+                     {"directIo", r.direct_io},
+                     {"readsPerToken", r.reads.reads_per_token()},
+                     {"bytesPerRead", r.reads.bytes_per_read()},
                      {"expertHits", r.reads.expert_hits},
                      {"expertMisses", r.reads.expert_misses},
                      {"memory", r.memory}});
@@ -377,6 +413,13 @@ void add_bench(CLI::App& app, int* status) {
   sub->add_flag(
       "--no-page-cache", options->no_page_cache,
       "read weights without the page cache, as if the file did not fit in memory (default: off)");
+  sub->add_option("--direct-io", options->direct_io,
+                  "read weights without the page cache, from several threads: on, off or auto: if "
+                  "the files exceed the available memory and it is faster (default: auto)")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  sub->add_flag(
+      "--no-joined-reads", options->no_joined_reads,
+      "with direct I/O, read neighbours in the file one by one (default: they are one read)");
   CLI::Option* breakdown = sub->add_flag(
       "--breakdown", options->breakdown,
       "also show where the time of a token goes: waiting, decompressing, matrix multiplications, "
@@ -392,6 +435,10 @@ void add_bench(CLI::App& app, int* status) {
   sub->add_option("--expert-trace", options->expert_trace,
                   "replay the experts of this trace in place of the router's choices "
                   "(default: none)");
+  sub->add_flag("--ascending-experts", options->ascending_experts,
+                "compute experts in ascending order (default: first those in memory)");
+  sub->add_flag("--fixed-experts", options->fixed_experts,
+                "keep the experts in memory that are loaded first (default: off)");
   sub->add_option("-o,--output", options->output, "output format: table (default), json or csv");
   sub->callback([options, status] { *status = bench(*options); });
 }

@@ -85,14 +85,15 @@ Status check_experts(const ExpertTrace& trace, const model::Program& program) {
   return {};
 }
 
-Status ExpertReplay::attach(const model::Program& program, session::Executor& executor) {
+Status ExpertReplay::attach(const model::Program& program, session::Executor& executor,
+                            bool ascending) {
   SLUICE_RETURN_IF_ERROR(check_experts(trace_, program));
   executor.hook_routing({[](void* context, int32_t mixture, int32_t n_tokens, int32_t n_used,
                             session::Choice* choices) {
                            static_cast<ExpertReplay*>(context)->replace(mixture, n_tokens, n_used,
                                                                         choices);
                          },
-                         this});
+                         this, ascending});
   return {};
 }
 

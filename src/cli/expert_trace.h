@@ -53,8 +53,9 @@ class BatchTokens {
 class ExpertReplay {
  public:
   explicit ExpertReplay(ExpertTrace trace) : trace_(std::move(trace)) {}
-  // Errors: check_experts().
-  [[nodiscard]] Status attach(const model::Program& program, session::Executor& executor);
+  // `ascending`: as in RoutingHook. Errors: check_experts().
+  [[nodiscard]] Status attach(const model::Program& program, session::Executor& executor,
+                              bool ascending = false);
 
  private:
   void replace(int32_t mixture, int32_t n_tokens, int32_t n_used, session::Choice* choices);

@@ -14,6 +14,18 @@
 
 namespace sluice::io {
 
+class DirectBuffers;
+
+struct ReadPart {
+  uint64_t offset = 0;
+  std::span<uint8_t> out;
+};
+
+// Reads that a source asked the system for.
+struct SystemReads {
+  uint64_t count = 0, bytes = 0;
+};
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -21,6 +33,23 @@ class ByteSource {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Fills all of `out` from `offset`. Errors: kIo, kNetwork, kHttpStatus, kTruncated, kAborted...
   [[nodiscard]] virtual Status read(uint64_t offset, std::span<uint8_t> out) = 0;
+  // Reads several ranges. Those that place() shows to be neighbours may be one read of the file.
+  [[nodiscard]] virtual Status read_parts(std::span<const ReadPart> parts) {
+    for (const ReadPart& part : parts) SLUICE_RETURN_IF_ERROR(read(part.offset, part.out));
+    return {};
+  }
+  // Where a range is in its file, if neighbours are worth reading together; else kNoPlace.
+  static constexpr uint64_t kNoPlace = UINT64_MAX;
+  [[nodiscard]] virtual uint64_t place(uint64_t /*offset*/, uint64_t /*length*/) {
+    return kNoPlace;
+  }
+  // From now on, reads the files without the page cache (direct_io_native.h), where the file system
+  // can; null: with it again. Call before any other thread reads. True: no longer with it.
+  [[nodiscard]] virtual bool use_direct_io(std::shared_ptr<DirectBuffers> /*buffers*/) {
+    return false;
+  }
+  // So far, of local files.
+  [[nodiscard]] virtual SystemReads system_reads() const { return {}; }
   // Hint that a range will be read soon, so that the system can prefetch it. Returns at once.
   virtual void will_need(uint64_t /*offset*/, uint64_t /*length*/) {}
   // Bytes read so far over the network, and from a local cache.
@@ -68,6 +97,12 @@ struct Credentials {
   std::string hub = "https://huggingface.co";  // or a mirror
 };
 
+enum class DirectIo : uint8_t {
+  kAuto,  // if a local file exceeds the memory that is available, and reads are faster so
+  kOff,
+  kOn,  // where the file system can
+};
+
 struct OpenOptions {
   std::string cache_dir;  // for URLs: the directory of the model cache; empty: no cache
   HttpOptions http;
@@ -77,6 +112,9 @@ struct OpenOptions {
   // For measurements: drops what was read of a file from the page cache, as if the file were larger
   // than the machine's memory.
   bool no_page_cache = false;
+  // Whether weights are read without the page cache.
+  DirectIo direct_io = DirectIo::kAuto;
+  bool join_reads = true;  // with direct I/O: neighbours in a file are one read
   // Called from any thread when something degrades without failing, such as a full disk or a server
   // that does not answer.
   std::function<void(const std::string&)> on_warning;

@@ -46,6 +46,26 @@ Status ExpertSource::read(uint64_t offset, std::span<uint8_t> out) {
   });
 }
 
+uint64_t ExpertSource::place(uint64_t offset, uint64_t length) {
+  uint64_t out = kNoPlace;
+  static_cast<void>(for_slices(offset, length, [&](uint64_t at, uint64_t n) {
+    if (n == length) out = file_->place(at, n);
+    return Status();
+  }));
+  return out;
+}
+
+Status ExpertSource::read_parts(std::span<const io::ReadPart> parts) {
+  std::array<io::ReadPart, 8> slices;
+  size_t n = 0;
+  for (const io::ReadPart& part : parts) {
+    const uint64_t at = place(part.offset, part.out.size());
+    if (at == kNoPlace || n == slices.size()) return ByteSource::read_parts(parts);
+    slices[n++] = {at, part.out};
+  }
+  return file_->read_parts(std::span(slices).first(n));
+}
+
 void ExpertSource::will_need(uint64_t offset, uint64_t length) {
   static_cast<void>(for_slices(offset, length, [&](uint64_t at, uint64_t n) {
     file_->will_need(at, n);

@@ -27,6 +27,13 @@ class ExpertSource final : public io::ByteSource {
   [[nodiscard]] uint64_t size() const override { return file_->size(); }
   // Errors: also kTruncated for a range that is in no tensor.
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override;
+  // A part that is in more than one slice has no place.
+  [[nodiscard]] uint64_t place(uint64_t offset, uint64_t length) override;
+  [[nodiscard]] Status read_parts(std::span<const io::ReadPart> parts) override;
+  [[nodiscard]] bool use_direct_io(std::shared_ptr<io::DirectBuffers> buffers) override {
+    return file_->use_direct_io(std::move(buffers));
+  }
+  [[nodiscard]] io::SystemReads system_reads() const override { return file_->system_reads(); }
   void will_need(uint64_t offset, uint64_t length) override;
   [[nodiscard]] uint64_t bytes_fetched() const override { return file_->bytes_fetched(); }
   [[nodiscard]] uint64_t bytes_from_cache() const override { return file_->bytes_from_cache(); }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "io/direct_io_native.h"
 #include "native/expert_source.h"
 #include "platform/threads.h"
 
@@ -23,6 +24,13 @@ Decompression decompressed_ahead(const ModelHeader& model, int32_t n_threads) {
   const int computing = n_threads > 0 ? n_threads : default_thread_count();
   const bool spare = platform::usable_cpus(/*logical=*/true) > computing;
   return kind == Decompression::kFrames && !spare ? Decompression::kNone : kind;
+}
+
+bool wants_direct_io(const ModelHeader& model) {
+  io::OpenOptions how;
+  how.direct_io = model.direct_io;
+  how.no_page_cache = model.no_page_cache;
+  return io::choose_direct_io(model.addresses, kIoThreads, how);
 }
 
 }  // namespace
@@ -55,25 +63,52 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
                  "projector (--projector)");
   }
   std::unique_ptr<Model> model(new Model);
+  model->ahead_ = decompressed_ahead(header, options.n_threads);
+  model->local_ = !header.remote;
+  model->unpacks_ = header.held > 0;
+  model->sources_ = std::move(header.sources);
+  const bool local = model->local_ && model->ahead_ == Decompression::kNone;
+  if (local && wants_direct_io(header)) {
+    Result<std::shared_ptr<io::DirectBuffers>> buffers = io::DirectBuffers::make(kIoThreads);
+    if (!buffers.ok()) return buffers.status();
+    model->use_direct_io(*buffers, header.join_reads);
+  }
+  Status opened = model->open_engine(header, options);
+  if (model->direct_io() && opened.code() == Code::kBudgetTooSmall) {
+    model->use_direct_io(nullptr, false);  // the smallest budget has no room for buffers
+    opened = model->open_engine(header, options);
+  }
+  if (!opened.ok()) return opened;
+  const bool helped = model->ahead_ != Decompression::kNone;
+  const int threads = model->local_ && !model->direct_io() ? (helped ? 1 : 0) : kIoThreads;
+  for (int i = 0; i < threads; ++i) {
+    model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
+  }
+  return model;
+}
+
+// Null: reads through the page cache.
+void Model::use_direct_io(const std::shared_ptr<io::DirectBuffers>& buffers, bool join) {
+  bool any = false;
+  for (const auto& source : sources_) any = source->use_direct_io(buffers) || any;
+  joined_ = any ? std::make_unique<JoinedRequests>(sources_, join ? io::DirectBuffers::kBytes : 0)
+                : nullptr;
+}
+
+Status Model::open_engine(const ModelHeader& header, const session::EngineOptions& options) {
   session::EngineOptions engine_options = options;
   engine_options.base_bytes += header.held;
-  model->ahead_ = decompressed_ahead(header, engine_options.n_threads);
-  if (!header.remote && model->ahead_ == Decompression::kNone) {
-    engine_options.reader = model.get();
+  if (direct_io()) engine_options.base_bytes += io::DirectBuffers::memory(kIoThreads);
+  reads_itself_ = local_ && ahead_ == Decompression::kNone && !direct_io();
+  if (reads_itself_) {
+    engine_options.reader = this;
     engine_options.direct_reads = residency::DirectReads::kAlways;
   }
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);
   if (!engine.ok()) return engine.status();
-  model->engine_ = std::move(*engine);
-  model->sources_ = std::move(header.sources);
-  model->local_ = !header.remote;
-  model->unpacks_ = header.held > 0;
-  const int helpers = model->ahead_ == Decompression::kNone ? 0 : 1;
-  for (int i = 0; i < (model->local_ ? helpers : kIoThreads); ++i) {
-    model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
-  }
-  return model;
+  engine_ = std::move(*engine);
+  return {};
 }
 
 Model::~Model() {
@@ -92,7 +127,7 @@ void Model::io_loop() {
   residency::FillQueue& queue = engine_->residency().requests().queue();
   while (!stop_) {
     const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
-    const Served served = serve_one();
+    const Served served = direct_io() ? serve_joined() : serve_one();
     if (served == Served::kFailed) return;
     if (served == Served::kNothing) platform::futex_wait(queue.pushed, pushed);
   }
@@ -135,6 +170,29 @@ bool Model::serve(uint32_t n) {
   queue.completed.fetch_add(1);  // wakes the engine, which then sees the failure
   platform::futex_wake_all(queue.completed);
   return false;
+}
+
+Model::Served Model::serve_joined() {
+  residency::FillQueue& queue = engine_->residency().requests().queue();
+  std::array<uint32_t, JoinedRequests::kMax> taken{};
+  const size_t n = joined_->take(queue, taken);
+  if (n == 0) return Served::kNothing;
+  std::array<io::ReadPart, JoinedRequests::kMax> parts;
+  for (size_t i = 0; i < n; ++i) {
+    const residency::FillRequest& r = queue.ring[taken[i] % residency::kFillCapacity];
+    parts[i] = {r.offset, {reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst)), r.length}};
+  }
+  const uint32_t file = queue.ring[taken[0] % residency::kFillCapacity].file;
+  const Status status = sources_[file]->read_parts(std::span(parts).first(n));
+  if (stop_) return Served::kFailed;
+  if (status.ok()) {
+    for (size_t i = 0; i < n; ++i) queue.complete(taken[i]);
+    return Served::kOne;
+  }
+  fail(status);
+  queue.completed.fetch_add(1);  // wakes the engine, which then sees the failure
+  platform::futex_wake_all(queue.completed);
+  return Served::kFailed;
 }
 
 // Serves as many requests as there are compute threads, beside the helper thread. False if there
@@ -265,11 +323,10 @@ Status Model::failure() {
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
   const uint64_t before = decompress_ns();
-  const bool direct = local_ && ahead_ == Decompression::kNone;
-  if (!failed_ && !interrupted_ && !(direct ? read_together() : serve_together())) {
+  if (!failed_ && !interrupted_ && !(reads_itself_ ? read_together() : serve_together())) {
     platform::futex_wait(engine_->residency().requests().queue().completed, seen);
   }
-  if (direct) {
+  if (reads_itself_) {
     engine_->passes().times().share_reads(0, decompress_ns() - before, engine_->pool().n_threads());
   }
   wait_ms_ += monotonic_ms() - start;
@@ -447,6 +504,16 @@ uint64_t Model::decompress_ns() const {
   uint64_t n = 0;
   for (const auto& source : sources_) n += source->decompress_ns();
   return n;
+}
+
+io::SystemReads Model::system_reads() const {
+  io::SystemReads sum;
+  for (const auto& source : sources_) {
+    const io::SystemReads reads = source->system_reads();
+    sum.count += reads.count;
+    sum.bytes += reads.bytes;
+  }
+  return sum;
 }
 
 uint64_t Model::bytes_fetched() const {

@@ -6,6 +6,8 @@
 // piece between matrix multiplications (residency::DirectReads). Pinned weights, and those that the
 // disk must deliver first, are read by all threads together while the kernel reads ahead. (Mapping
 // the file costs as much in page faults as copying does.)
+// Files larger than the memory that is left are read by I/O threads as well, without the page cache
+// (io/direct_io_native.h), where that is faster.
 // Compressed layers of a local QSF file are decompressed by a helper thread into the stream buffer,
 // ahead of the computation. Frames can be decompressed by any thread: compute threads help when
 // they wait, and without a processor to spare for the helper they read directly as above.
@@ -21,6 +23,7 @@
 
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
+#include "native/joined_requests.h"
 #include "native/model_header.h"
 #include "session/engine.h"
 #include "session/session.h"
@@ -93,6 +96,9 @@ class Model final : private session::RangeReader {
   [[nodiscard]] Status identify();
   // identify() adds those of this projector, too; null: it is about to go.
   void take_projector(const ModelHeader* projector) { projector_ = projector; }
+  // Whether weights are read without the page cache; reads of local files so far.
+  [[nodiscard]] bool direct_io() const { return joined_ != nullptr; }
+  [[nodiscard]] io::SystemReads system_reads() const;
   [[nodiscard]] uint64_t bytes_fetched() const;
   [[nodiscard]] uint64_t bytes_from_cache() const;
   // Milliseconds that run() spent waiting for weights.
@@ -107,6 +113,10 @@ class Model final : private session::RangeReader {
   enum class Served : uint8_t { kNothing, kOne, kFailed };
   Served serve_one();
   bool serve(uint32_t n);
+  Served serve_joined();
+  void use_direct_io(const std::shared_ptr<io::DirectBuffers>& buffers, bool join);
+  [[nodiscard]] Status open_engine(const ModelHeader& header,
+                                   const session::EngineOptions& options);
   bool serve_together();
   bool read_together();
   void advise_readahead(uint32_t unit);
@@ -118,9 +128,11 @@ class Model final : private session::RangeReader {
   [[nodiscard]] Status replanned(Status status);
 
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
+  std::unique_ptr<JoinedRequests> joined_;  // with direct I/O
   std::unique_ptr<session::Engine> engine_;
   std::vector<std::thread> threads_;
-  bool local_ = true;  // no source is a URL
+  bool local_ = true;          // no source is a URL
+  bool reads_itself_ = false;  // the engine's threads read
   // Of local files, where a helper thread decompresses ahead.
   Decompression ahead_ = Decompression::kNone;
   bool unpacks_ = false;  // a read decompresses a whole layer

@@ -192,6 +192,9 @@ Result<ModelHeader> read_source(const std::string& given, const io::OpenOptions&
   if (!out.ok()) return about(given, out.status());
   out->remote = remote;
   out->held += held;
+  out->direct_io = options.direct_io;
+  out->no_page_cache = options.no_page_cache;
+  out->join_reads = options.join_reads;
   return out;
 }
 

@@ -23,6 +23,8 @@ struct ModelHeader {
   bool offline = false;                // a file came from the cache because its server is away
   uint64_t held = 0;                   // bytes of the budget that the sources take
   Decompression decompression = Decompression::kNone;  // of reads
+  io::DirectIo direct_io = io::DirectIo::kOff;
+  bool no_page_cache = false, join_reads = true;  // as io::OpenOptions says
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; a Hugging

@@ -160,6 +160,23 @@ Status QsfSource::read(uint64_t offset, std::span<uint8_t> out) {
   return {};
 }
 
+uint64_t QsfSource::place(uint64_t offset, uint64_t length) {
+  const size_t i = find(offset);
+  if (i == runs_.size() || runs_[i].address >= offset + length) return file_->place(offset, length);
+  const Run& run = runs_[i];
+  const bool inside = run.address <= offset && offset + length <= run.address + run.bytes;
+  if (!inside || run.compression != Compression::kNone) return kNoPlace;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return checked_[i].state == State::kGood ? file_->place(offset, length) : kNoPlace;
+}
+
+Status QsfSource::read_parts(std::span<const io::ReadPart> parts) {
+  for (const io::ReadPart& part : parts) {
+    if (place(part.offset, part.out.size()) == kNoPlace) return ByteSource::read_parts(parts);
+  }
+  return file_->read_parts(parts);
+}
+
 void QsfSource::will_need(uint64_t offset, uint64_t length) {
   const size_t i = find(offset);
   if (i == runs_.size() || runs_[i].compression == Compression::kNone ||

@@ -28,6 +28,9 @@ struct FileInfo {
 
 enum class LockKind : uint8_t { kShared, kExclusive };
 
+// Direct I/O: offsets, lengths and addresses are multiples of this.
+inline constexpr size_t kDirectBlock = 4096;
+
 class File {
  public:
   File() = default;
@@ -39,6 +42,9 @@ class File {
 
   // Not valid() on failure. Opening a pipe does not wait for a writer.
   [[nodiscard]] static File open(const std::string& path, Access access);
+  // The same file for read_direct() only, which bypasses the page cache (direct I/O). Not valid()
+  // where the system or the file system has none.
+  [[nodiscard]] File open_direct() const;
   // An unnamed file that only this user can read. It is deleted with this object or the process.
   [[nodiscard]] static File temporary(const std::string& directory);
 
@@ -46,6 +52,8 @@ class File {
   [[nodiscard]] bool info(FileInfo* out) const;
   // Returns the number of bytes read, fewer than `n` only at the end of the file, or -1 on failure.
   [[nodiscard]] int64_t read_at(uint64_t offset, void* out, size_t n) const;
+  // The same for a file of open_direct(): all three are multiples of kDirectBlock.
+  [[nodiscard]] int64_t read_direct(uint64_t offset, void* out, size_t n) const;
   [[nodiscard]] bool write_at(uint64_t offset, const void* bytes, size_t n) const;
   [[nodiscard]] bool resize(uint64_t size) const;
   void touch() const;

@@ -31,6 +31,17 @@ File File::open(const std::string& path, Access access) {
   return File(::open(path.c_str(), kFlags[static_cast<int>(access)] | O_CLOEXEC, 0666));
 }
 
+#if defined(O_DIRECT)
+File File::open_direct() const {  // not by its path, which may have another file by now
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+  return File(::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+}
+#else
+File File::open_direct() const {
+  return File();
+}
+#endif
+
 File File::temporary(const std::string& directory) {
   std::string path = directory + "/sluice-XXXXXX";
   File file(::mkstemp(path.data()));
@@ -60,6 +71,19 @@ int64_t File::read_at(uint64_t offset, void* out, size_t n) const {
     if (got < 0) return -1;
     if (got == 0) break;
     done += static_cast<size_t>(got);
+  }
+  return static_cast<int64_t>(done);
+}
+
+int64_t File::read_direct(uint64_t offset, void* out, size_t n) const {
+  size_t done = 0;
+  while (done < n) {
+    const ssize_t got = ::pread(fd_, static_cast<uint8_t*>(out) + done, n - done,
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    done += static_cast<size_t>(got);
+    if (got == 0 || done % kDirectBlock != 0) break;  // the end of the file
   }
   return static_cast<int64_t>(done);
 }

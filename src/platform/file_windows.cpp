@@ -110,6 +110,10 @@ File File::open(const std::string& path, Access access) {
   return File(open_handle(to_wide(path), how.access, how.creation, flags));
 }
 
+File File::open_direct() const {
+  return File();
+}
+
 File File::temporary(const std::string& directory) {
   static std::atomic<uint32_t> count{0};
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -155,6 +159,11 @@ int64_t File::read_at(uint64_t offset, void* out, size_t n) const {
     done += got;
   }
   return static_cast<int64_t>(done);
+}
+
+int64_t File::read_direct(uint64_t, void*, size_t) const {
+  errno = ENOTSUP;
+  return -1;
 }
 
 bool File::write_at(uint64_t offset, const void* bytes, size_t n) const {

@@ -155,6 +155,8 @@ class Residency {
   // misses, and pins missing experts in place of others that are worth less. Call before
   // set_demand().
   void use_experts(int32_t n_tokens, std::span<const ExpertUse> used);
+  // From now on, the experts in memory stay the same: for measurements. Native builds only.
+  void fix_experts() { fixed_experts_ = true; }
 
   // Collects completed fills and pushes as many requests as fit. True if at least one fill was
   // collected.
@@ -197,8 +199,6 @@ class Residency {
   [[nodiscard]] int32_t claim_slot(uint64_t wanted_distance);
   // Whether all units of an expert are pinned and none is being read.
   [[nodiscard]] bool may_leave(const Expert& expert) const;
-  // Missing bytes of an expert.
-  [[nodiscard]] uint64_t missing_bytes(const Expert& expert) const;
   // The pinned expert of the form of `wanted` that is worth least, among those of a layer that are
   // not used; -1: none.
   [[nodiscard]] int32_t least_worth(uint32_t layer, const Expert& wanted,
@@ -225,6 +225,7 @@ class Residency {
   std::vector<uint32_t> demand_;
   std::vector<uint64_t> last_used_;  // by unit, for experts
   ExpertValues values_;
+  bool fixed_experts_ = false;
   uint32_t other_layer_ = 0;  // whose experts are compared next
   std::vector<uint32_t> arrived_;
   uint64_t clock_ = 0;

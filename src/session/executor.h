@@ -69,6 +69,8 @@ struct RoutingHook {
   void (*routed)(void* context, int32_t mixture, int32_t n_tokens, int32_t n_used,
                  Choice* choices) = nullptr;
   void* context = nullptr;
+  // Computes experts in ascending order, also while others are in memory: for measurements.
+  bool ascending = false;
 };
 #if defined(__wasm__)
 inline constexpr bool kRoutingHook = false;

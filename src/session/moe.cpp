@@ -244,7 +244,7 @@ bool op_moe(WeightBatch& cx, const Op& op) {
       }
     }
     if constexpr (kReadyExpertsFirst) {
-      cx.adds_last = !cx.weights.residency().plan().experts.empty() &&
+      cx.adds_last = !cx.routing.ascending && !cx.weights.residency().plan().experts.empty() &&
                      cx.rows * (1 + moe.n_used) <= 2 * cx.plan.batch.n_batch;
       cx.announced = 0;
     }

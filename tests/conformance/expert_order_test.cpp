@@ -21,6 +21,7 @@ struct LateSetting {
   uint64_t budget = 0;
   size_t per_pass = 1;
   Arrival arrival = Arrival::kInOrder;
+  bool ascending = false;
 };
 
 // The experts of a pass in the order of their first multiplication.
@@ -97,6 +98,7 @@ Outcome run_late(const std::string& path, const LateSetting& setting) {
   auto session = session::Session::create((*engine)->context());
   EXPECT_TRUE(session.ok());
   out.computed.program = &(*engine)->program();
+  (*engine)->context().executor->hook_routing({.ascending = setting.ascending});
   (*engine)->context().executor->watch_products(
       {[](void* context, const model::Mat& mat, const float*, int64_t, int32_t) {
          static_cast<Computed*>(context)->note(mat);
@@ -145,6 +147,10 @@ TEST(ExpertOrder, ArrivalsChangeNoBit) {
         early += got.computed.early;
       }
     }
+    const Outcome ascending = run_late(
+        file.path, {.budget = least + (all - least) / 2, .per_pass = per_pass, .ascending = true});
+    EXPECT_EQ(ascending.logits, whole.logits);
+    EXPECT_EQ(ascending.computed.early, 0u);
     if (per_pass < 12) {
       EXPECT_GT(early, 20u) << "experts in memory go first";
     } else {

@@ -1,17 +1,14 @@
 // QSF files with experts side by side give bit-identical logits to their GGUF source, under every
 // budget and through random changes of it.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "convert/convert.h"
-#include "file_sink_util.h"
 #include "tests/conformance/fixtures_util.h"
 #include "tests/conformance/made_mixture_util.h"
+#include "tests/conformance/records_file_util.h"
 
 namespace sluice::test {
 namespace {
@@ -24,29 +21,6 @@ session::EngineOptions records_options(uint64_t budget) {
   out.memory_budget = budget;
   return out;
 }
-
-// A QSF file of a model, deleted at the end.
-class RecordsFile {
- public:
-  explicit RecordsFile(const std::string& model) {
-    Result<native::ModelHeader> from = native::read_header(model, {});
-    EXPECT_TRUE(from.ok()) << from.status().message();
-    const Result<convert::Source> source = convert::Source::create(from->header, from->sources);
-    EXPECT_TRUE(source.ok());
-    FileSink file(path);
-    convert::Options options;
-    options.expert_records = true;
-    const auto made = convert::to_qsf(*source, options, convert::Packing::kNone, &file);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-  }
-  ~RecordsFile() { std::filesystem::remove(path); }
-  RecordsFile(const RecordsFile&) = delete;
-  RecordsFile& operator=(const RecordsFile&) = delete;
-
-  const std::string path = (std::filesystem::temp_directory_path() /
-                            ("sluice-records-" + std::to_string(getpid()) + ".qsf"))
-                               .string();
-};
 
 void expect_same_logits(const std::string& model, const std::vector<int32_t>& tokens) {
   Opened whole = open_model(model, records_options(0));

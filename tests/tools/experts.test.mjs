@@ -100,21 +100,76 @@ test('a recorded trace replays', () => {
 
 test('a replayed trace decides which experts are read', () => {
   const { layers, experts, expertsUsed: used } = json('info', model, '--json');
-  const bench = (name, trace) => {
+  const bench = (name, trace, ...more) => {
     writeFileSync(at(name), formatTrace(trace));
     const plan = ['-c', '128', '-p', '0', '-n', '100', '-r', '1', '-t', '1', '-o', 'json'];
     const { plan: sizes } = json('info', model, '--json', '-c', '128', '--threads', '1');
     const budget = String(Math.round((sizes.minimum + sizes.total) / 2));
-    return json('bench', model, ...plan, '--memory-budget', budget, '--expert-trace', at(name))[0];
+    const given = [...plan, '--memory-budget', budget, '--expert-trace', at(name), ...more];
+    return json('bench', model, ...given)[0];
   };
   const one = { layers, experts, used };
   const always = Array.from({ length: layers }, () => Array.from({ length: used }, (_, i) => i));
   const same = bench('same.jsonl', { ...one, tokens: [always] });
   assert.equal(same.expertHits + same.expertMisses, 100 * layers * used);
   assert.ok(same.expertMisses < 0.05 * same.expertHits, `${same.expertMisses} misses`);
+  const fixed = bench('same.jsonl', { ...one, tokens: [always] }, '--fixed-experts');
+  assert.ok(fixed.expertMisses > 10 * (same.expertMisses + 1), `${fixed.expertMisses} misses`);
   const random = bench('random.jsonl', syntheticTrace({ ...one, tokens: 100 }));
   assert.ok(random.expertMisses > 0.2 * random.expertHits);
   assert.ok(random.bytesPerToken > same.bytesPerToken);
+});
+
+test('bench reads with and without the page cache, and turns each step off', (t) => {
+  const records = at('records.qsf');
+  const converted = sluice('convert', model, records, '--expert-records');
+  assert.equal(converted.status, 0, converted.stderr);
+  const size = ['-c', '128', '-t', '1'];
+  const { plan } = json('info', records, ...size, '--json');
+  const bench = (bytes, ...args) => {
+    const budget = ['--memory-budget', String(plan.minimum + bytes)];
+    const measured = ['-p', '0', '-n', '40', '-r', '2', '-o', 'json', ...budget];
+    return json('bench', records, ...size, ...measured, ...args)[0];
+  };
+  const [cached, direct] = [562_240, 9_000_000]; // buffers take 8,437,760 bytes
+  const rows = {
+    off: bench(cached, '--direct-io', 'off'),
+    alone: bench(direct, '--direct-io', 'on', '--no-joined-reads'),
+    joined: bench(direct, '--direct-io', 'on'),
+    ascending: bench(cached, '--ascending-experts'),
+    fixed: bench(cached, '--fixed-experts'),
+  };
+  for (const [name, row] of Object.entries(rows)) {
+    if (name === 'alone' && !row.directIo) return t.skip(`no direct I/O in ${folder}`);
+    assert.ok(row.expertMisses > 0 && row.readsPerToken > 0 && row.bytesPerRead > 0, name);
+  }
+  assert.equal(rows.off.directIo, false);
+  assert.equal(rows.ascending.directIo, false, 'the file fits the page cache');
+  assert.equal(rows.ascending.expertMisses, rows.off.expertMisses);
+  assert.equal(rows.alone.expertMisses, rows.joined.expertMisses);
+  assert.ok(rows.joined.readsPerToken < rows.alone.readsPerToken);
+  assert.ok(rows.joined.bytesPerRead > rows.alone.bytesPerRead);
+  const wrong = sluice('bench', records, '--direct-io', 'maybe');
+  assert.notEqual(wrong.status, 0);
+  assert.match(wrong.stderr, /direct-io/);
+});
+
+test('random reads of a device', (t) => {
+  const script = inRoot('tests', 'bench', 'experts.mjs');
+  const device = (...args) => spawnSync(process.execPath, [script, 'device', model, ...args]);
+  const sizes = ['--sizes', '4K,64K', '--depths', '1,3', '--seconds', '0.02', '--json'];
+  const { status, stdout, stderr } = device(...sizes);
+  if (status !== 0 && /Invalid argument/.test(stderr)) return t.skip(`no direct I/O in ${folder}`);
+  assert.equal(status, 0, stderr.toString());
+  const rows = JSON.parse(stdout);
+  assert.deepEqual(
+    rows.map(({ size, depth }) => [size, depth]),
+    [4096, 65536].flatMap((size) => [1, 3].map((depth) => [size, depth])),
+  );
+  for (const { size, bytesPerSecond, readsPerSecond } of rows) {
+    assert.ok(readsPerSecond > 0 && Math.abs(bytesPerSecond / readsPerSecond - size) < 1);
+  }
+  assert.match(device('--sizes', '100').stderr.toString(), /100 is no multiple of 4K/);
 });
 
 test('info estimates what a token reads from a trace', () => {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "platform/available_memory.h"
 #include "platform/calendar.h"
 #include "platform/console.h"
 #include "platform/file.h"
@@ -210,6 +211,11 @@ TEST(PlatformUnicodeCase, HaveUpperCase) {
   EXPECT_EQ(upper_case(0xe9), 0xc9u);
   EXPECT_EQ(upper_case(0x436), 0x416u);
   EXPECT_EQ(upper_case(0x3042), 0x3042u);
+}
+
+TEST(PlatformMemory, SomeIsAvailable) {
+  if (current_system() == System::kMac) GTEST_SKIP() << "unknown";
+  EXPECT_GT(available_memory(), 1u << 20);
 }
 
 TEST(PlatformCalendar, ConvertsFromTheEpoch) {
