@@ -141,7 +141,7 @@ Json recurrence_json(const model::Recurrence& r) {
 
 // The fields specific to each kind of operation that the GPU executor supports. It rejects other
 // kinds.
-Json own_json(const model::Op& op) {
+Json own_json(const Program& p, const model::Op& op) {
   Fields out;
   const auto gate = [&out](model::Place at) { out.nums("gate", {number(at.buf), number(at.col)}); };
   if (const auto* own = op.get<model::EmbedOp>()) out.num("scale", own->scale);
@@ -166,6 +166,15 @@ Json own_json(const model::Op& op) {
         .num("inStep", number(own->in_step))
         .num("outStep", number(own->out_step));
   }
+  if (const auto* own = op.get<model::HeadMatmulOp>()) {
+    out.num("heads", own->heads)
+        .num("inStep", own->in_step)
+        .num("outStep", own->out_step)
+        .num("mat", p.by_head[static_cast<size_t>(own->by_head)][0]);
+  }
+  if (const auto* own = op.get<model::MixStreamsOp>()) out.num("heads", own->streams);
+  if (const auto* own = op.get<model::CorrectStreamsOp>()) out.num("heads", own->streams);
+  if (const auto* own = op.get<model::SparsifyOp>()) out.num("scale", own->deviations);
   if (const auto* own = op.get<model::MoeOp>()) {
     out.num("moe", own->moe).flag("add", own->add).num("scale", own->scale);
   }
@@ -206,7 +215,7 @@ Json own_json(const model::Op& op) {
 }
 
 // An operation with the same fields for all kinds. Fields that a kind lacks have neutral values.
-Json op_json(const model::Op& op) {
+Json op_json(const Program& p, const model::Op& op) {
   const model::TwoVecs vecs = op.vecs();
   Fields row;
   row.num("kind", number(op.kind()))
@@ -233,7 +242,7 @@ Json op_json(const model::Op& op) {
     row.num(name, 0);
   }
   Json all = row.take();
-  all.update(own_json(op));
+  all.update(own_json(p, op));
   return all;
 }
 
@@ -316,7 +325,7 @@ std::string GpuExecutor::describe() const {
                  .nums("tables", Numbers(p.tables.begin(), p.tables.end()))
                  .nums("widths", Numbers(p.width.begin(), p.width.end()))
                  .add("ropes", std::move(ropes))
-                 .add("ops", list(p.ops, op_json))
+                 .add("ops", list(p.ops, [&p](const model::Op& op) { return op_json(p, op); }))
                  .add("mats", list(p.mats, mat_json))
                  .add("vecs", list(p.vecs, [](const model::Vec& v) { return Json(number(v.n)); }))
                  .add("moes", list(p.moes, mixture_json))

@@ -38,6 +38,10 @@ const qwen35 = families.find(({ name }) => name === 'qwen35');
 const recurrent = families.filter(({ name }) =>
   ['qwen35', 'falcon-h1', 'mamba', 'rwkv7'].includes(name),
 );
+// A matrix per head beside experts, and beside recurrent layers; streams, and sparse FFN gates.
+const rareOps = families.filter(({ name }) =>
+  ['deepseek2', 'kimi-linear', 'gemma3n'].includes(name),
+);
 // For tests that load anew: a third of the compile time, without fused norms and RoPE.
 const plain = arch.find(({ name }) => name === 'gpt2');
 let files;
@@ -157,9 +161,10 @@ test('int8 activations of a token add no dispatch', { skip: longOnly }, async ()
 });
 
 // Softmax before and after the selection, sigmoid, groups, shared experts, weighted inputs. Gemma 4:
-// per-layer embeddings, and layers that share the KV cache of earlier ones. Recurrent layers.
+// per-layer embeddings, and layers that share the KV cache of earlier ones. Recurrent layers. Latent
+// attention; AltUp.
 const kOthers =
-  /moe|llama4|gemma4|lfm2|qwen35|qwen3next|mamba|falcon-h1|granitehybrid|nemotron_h|jamba|plamo2|rwkv/;
+  /moe|llama4|gemma4|lfm2|qwen35|qwen3next|mamba|falcon-h1|granitehybrid|nemotron_h|jamba|plamo2|rwkv|deepseek2|mistral4|kimi|gemma3n/;
 for (const model of families.filter(({ name }) => kOthers.test(name))) {
   test(
     `the GPU computes the family ${model.name}`,
@@ -246,7 +251,7 @@ const kMade = (name) => `
   const channel = new BroadcastChannel('${name}');
   channel.onmessage = ({ data }) => data === 'ask' && made && channel.postMessage(made); // other workers make none
 `;
-for (const model of [plain, llama, lfm2, ...recurrent])
+for (const model of [plain, llama, lfm2, ...recurrent, ...rareOps])
   test(
     `a token of ${model.name} makes no buffers and no bind groups after the second`,
     { skip: model !== plain && longOnly },
@@ -280,7 +285,9 @@ for (const model of [plain, llama, lfm2, ...recurrent])
         `made ${model.name}`,
         kMade(`made ${model.name}`),
         // Steps that begin with either copy of recurrent states.
-        [plain, llama].includes(model) ? [] : [9, 9, 1, 9],
+        model === lfm2 || recurrent.includes(model) || model.name === 'kimi-linear'
+          ? [9, 9, 1, 9]
+          : [],
       );
       for (const [first, again, longer] of made) {
         assert.ok(first > 10, `${first} buffers and bind groups`);
@@ -306,7 +313,7 @@ const queuing = [
   llama,
   plain,
   lfm2,
-  ...recurrent.filter((model) => model === qwen35),
+  ...[...recurrent, ...rareOps].filter(({ name }) => ['qwen35', 'kimi-linear'].includes(name)),
   ...arch.filter(({ name }) => ['gemma2', 'phi3-swa'].includes(name)),
 ];
 for (const model of queuing)
@@ -448,7 +455,7 @@ for (const model of [lfm2, ...recurrent])
 
 // --- sequences -----------------------------------------------------------------------------------
 
-for (const model of [llama, lfm2, ...recurrent]) {
+for (const model of [llama, lfm2, ...recurrent, ...rareOps]) {
   test(
     `${model.name}: rewinds, saved states and moves between GPU and CPU give the CPU's output`,
     { skip: longOnly },
@@ -625,39 +632,36 @@ test('a fallback to the CPU is reported once', async () => {
   });
 });
 
-const gemma3n = families.find(({ name }) => name === 'gemma3n');
-test(
-  'a model that the GPU cannot run is an error, or runs on the CPU with a warning',
-  { skip: !gemma3n && 'no ../shared/fixtures' },
-  async () => {
-    const result = await inPage(async ([source]) => {
-      const warnings = [];
-      const refused = await load(source).catch(({ code, message }) => [code, message]);
-      const spec = workerAfter(
-        "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].gpuMinBatch = 1));",
-      );
-      const engine = await load(source, {
-        device: 'auto',
-        workerUrl: spec,
-        onProgress: (event) =>
-          event.phase === 'warning' && warnings.push([event.code, event.message]),
-      });
-      const { device } = engine.stats();
-      const tokens = await tokensOf(engine, [1, 2, 3], 2);
-      await engine.dispose();
-      return { refused, warnings, device, tokens: tokens.length };
-    }, address(gemma3n));
-    assert.equal(result.refused[0], 'NOT_SUPPORTED');
-    assert.match(
-      result.refused[1],
-      /cannot run on the GPU \(unsupported: the operation headMatmul\)/,
+test('a model that the GPU cannot run is an error, or runs on the CPU with a warning', async () => {
+  const result = await inPage(async ([source]) => {
+    const warnings = [];
+    const kvType = 'q2';
+    const refused = await load(source, { kvType }).catch(({ code, message }) => [code, message]);
+    const spec = workerAfter(
+      "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].gpuMinBatch = 1));",
     );
-    assert.equal(result.warnings.length, 1);
-    assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
-    assert.match(result.warnings[0][1], /operation headMatmul.*The CPU computes\.$/);
-    assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
-  },
-);
+    const engine = await load(source, {
+      kvType,
+      device: 'auto',
+      workerUrl: spec,
+      onProgress: (event) =>
+        event.phase === 'warning' && warnings.push([event.code, event.message]),
+    });
+    const { device } = engine.stats();
+    const tokens = await tokensOf(engine, [1, 2, 3], 2);
+    await engine.dispose();
+    return { refused, warnings, device, tokens: tokens.length };
+  }, address(plain));
+  assert.equal(result.refused[0], 'NOT_SUPPORTED');
+  assert.match(
+    result.refused[1],
+    /cannot run on the GPU \(unsupported: this type of KV cache\); load it with device 'wasm'\./,
+  );
+  assert.equal(result.warnings.length, 1);
+  assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
+  assert.match(result.warnings[0][1], /this type of KV cache.*The CPU computes\.$/);
+  assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
+});
 
 test('a generation aborts at once, and the next one is right', async () => {
   const result = await inPage(
@@ -687,7 +691,7 @@ test('a generation aborts at once, and the next one is right', async () => {
   assert.deepEqual(result, { aborted: 'AbortError', before: right, after: right });
 });
 
-for (const model of [plain, llama, ...recurrent]) {
+for (const model of [plain, llama, ...recurrent, ...rareOps]) {
   test(
     `${model.name} within a quarter of the budget is bit-identical`,
     { skip: model !== plain && longOnly },

@@ -17,6 +17,7 @@ import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js
 import { Recording, type GpuCounts } from './recording.js';
 import { loadParts, loadTypes, type Parts } from './load-types.js';
 import {
+  numbersOf,
   tableBytes,
   tablesOf,
   Writer,
@@ -118,10 +119,10 @@ export class GpuExecutor {
     this.#tables = new Map(
       tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
     );
-    const { parallel, recurrent, rows, KvEviction } = parts;
+    const { parallel, recurrent, rareOps, rows, KvEviction } = parts;
     if (recurrent)
       this.#states = new recurrent.GpuRecurrentStates(program, layout.states, memory, arena);
-    const ops = recurrent?.recurrentOps(program, layout.states);
+    const ops = [recurrent?.recurrentOps(program, layout.states), rareOps?.(program, layout)];
     const { Writer: Own, each } = parallel?.(Writer, program, memory) ?? { Writer, each: alone };
     this.#sequenceOf = each(() => {
       const cache = new GpuKvCache(program, memory, buffers, rows);
@@ -505,9 +506,8 @@ export class GpuExecutor {
     program.vecs.forEach((n, i) =>
       writeFrom(memory, addresses[i]!, 4 * n, { queue, target, at: 4 * this.#layout.vecs[i]! }),
     );
-    const numbers = Float32Array.from({ length: program.nBatch }, (_, i) => i);
-    const at = 4 * this.#layout.rowNumbers;
-    if (this.#tables.size) queue.writeBuffer(this.#memory.arena, at, numbers);
+    const numbers = Float32Array.from({ length: numbersOf(program) }, (_, i) => i);
+    queue.writeBuffer(this.#memory.arena, 4 * this.#layout.numbers, numbers);
     this.#vectorsThere = true;
   }
 }

@@ -6,7 +6,7 @@
 
 import { evictionIn } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
-import { activated } from './plan.js';
+import { activated, severalOf } from './plan.js';
 import { kOpNames, KvType, NormKind, OpKind, type Op, type Program } from './program.js';
 
 export interface Step {
@@ -41,7 +41,6 @@ const kDone = new Set([
   OpKind.Unary,
   OpKind.Copy,
   OpKind.MulVec,
-  OpKind.MatchNorm,
   OpKind.Moe,
   OpKind.Conv,
   OpKind.Decay,
@@ -56,17 +55,27 @@ const kDone = new Set([
   OpKind.Temperature,
   OpKind.Rows,
 ]);
+/** Operations that rare-ops.ts records. */
+const kRare = new Set([
+  OpKind.HeadMatmul,
+  OpKind.MixStreams,
+  OpKind.CorrectStreams,
+  OpKind.MatchNorm,
+  OpKind.Sparsify,
+]);
+/** Whether a program needs gpu-ops.js. */
+export const hasRareOps = ({ ops }: Program): boolean => ops.some(({ kind }) => kRare.has(kind));
 
 /** What the GPU does not support in this program; null: nothing. */
 export function missing(program: Program): string | null {
-  const { ops, mats, moes, caches, pool, bidirectional, head } = program;
+  const { ops, mats, caches, pool, bidirectional, head } = program;
   if (bidirectional || head < 0) return 'bidirectional attention';
   const evicts = evictionIn(program);
   const most = evicts ? KvType.F16 : KvType.Q4;
   if (caches.some(({ heads, type }) => heads > 0 && type > most)) return 'this type of KV cache';
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
-    if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0))
+    if (!(kDone.has(op.kind) || kRare.has(op.kind)) || (op.kind === OpKind.Embed) !== (i === 0))
       return `the operation ${name}`;
     // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
     if (
@@ -77,21 +86,16 @@ export function missing(program: Program): string | null {
     if (op.att.valuesInKeys && quantized(program)) return 'this type of KV cache';
     if (op.kind === OpKind.Scan && program.recurrences[op.rec!]![4]! > kMaxScanKeys)
       return `more than ${kMaxScanKeys} states per channel`;
-    const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
-    const [gate, up] = numbers;
-    if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type)
+    const { first = [] } = severalOf(program, op) ?? {};
+    const [gate, up] = first;
+    if (up !== undefined && gate! >= 0 && mats[gate!]!.type !== mats[up]!.type)
       return 'gate and up matrices of different types';
-    const table = op.kind === OpKind.Rows ? [{ mat: program.tables[op.table!]! }] : [];
-    for (const { mat } of [
-      ...op.parts,
-      ...table,
-      ...numbers
-        .slice(0, 3)
-        .filter((mat) => mat >= 0)
-        .map((mat) => ({ mat })),
-    ]) {
+    for (const mat of [
+      ...op.parts.map(({ mat }) => mat),
+      ...(op.kind === OpKind.Rows ? [program.tables[op.table!]!] : []),
+      ...first.filter((mat) => mat >= 0),
+    ])
       if (!Kernels.supports(mats[mat]!.type)) return `the quantization type of ${mats[mat]!.name}`;
-    }
   }
   return null;
 }

@@ -169,9 +169,6 @@ export class Recorder extends Dispatcher {
   norm(op: Norm): void {
     groups.norm(this, op);
   }
-  matchNorm(op: Groups): void {
-    groups.matchNorm(this, op);
-  }
   activate(op: Activate): void {
     groups.activate(this, op);
   }

@@ -7,6 +7,7 @@
 import { SluiceError } from '../protocol/errors.js';
 import { observedBytes } from './eviction-plan.js';
 import { cacheBytes } from './kv-cache.js';
+import { kFewTokens } from './kernels.js';
 import { align, planWeights } from './plan.js';
 import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
 import { layOut, tableBytes, tablesOf, type Layout } from './record.js';
@@ -40,7 +41,11 @@ export function roomOf(program: Program, dots: boolean): Room {
   const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
   const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
-  const numbers = align(2 * program.parallel * program.ops.length * 256, 1 << 17);
+  const dispatches = program.ops.reduce(
+    (sum, { kind, heads }) => sum + (kind === OpKind.HeadMatmul ? heads + kFewTokens : 1),
+    0,
+  );
+  const numbers = align(2 * program.parallel * dispatches * 256, 1 << 17);
   return {
     layout,
     cache,
@@ -73,7 +78,14 @@ function firstLayers(program: Program, layers: number): Program {
 /** Operations with further inputs: per-layer embeddings, and the encoder's output. */
 const kApart = new Set([OpKind.Rows, OpKind.Cross]);
 /** Operations that read and modify their output. */
-const kOnto = new Set([OpKind.Add, OpKind.Gate]);
+const kOnto = new Set([
+  OpKind.Add,
+  OpKind.Gate,
+  OpKind.MatchNorm,
+  OpKind.MixStreams,
+  OpKind.CorrectStreams,
+  OpKind.Sparsify,
+]);
 
 /** Why the CPU needs more than the residual stream to continue; null: it does not. */
 function inseparable({ ops, pool }: Program, cut: number | undefined): string | null {
@@ -138,8 +150,9 @@ export function partFor(
 
 /** Bytes of weights that one token reads. */
 export function tokenBytes({ ops, pool, mats, moes }: Program): number {
-  const bytesOf = ({ kind, parts, moe }: Op): number => {
+  const bytesOf = ({ kind, parts, moe, mat, heads }: Op): number => {
     const size = (mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);
+    if (kind === OpKind.HeadMatmul) return heads * size(mat!);
     if (kind !== OpKind.Moe) return parts.reduce((sum, { mat }) => sum + size(mat), 0);
     const { numbers } = moes[moe]!;
     return (

@@ -1,15 +1,16 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
-// quantized or evicts, gpu-parallel.js for the first engine with several sequences, and
-// gpu-recurrent.js for the first model with recurrent states.
+// quantized or evicts, gpu-parallel.js for the first engine with several sequences, gpu-recurrent.js for
+// the first model with recurrent states, and gpu-ops.js for the first one with operations that few have.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
 import { evictionIn } from './eviction-plan.js';
-import { quantized } from './fusion.js';
+import { hasRareOps, quantized } from './fusion.js';
 import type { RowFormat } from './kv-cache.js';
 import type * as Extra from './kv-parts.js';
 import type * as Parallel from './parallel.js';
 import type { Program } from './program.js';
+import type * as RareOps from './rare-ops.js';
 import type * as Recurrent from './recurrent-parts.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
@@ -25,6 +26,7 @@ export interface Parts {
   KvEviction?: typeof Extra.KvEviction | undefined;
   parallel?: typeof Parallel.parallel | undefined;
   recurrent?: typeof Recurrent | undefined;
+  rareOps?: typeof RareOps.rareOps | undefined;
 }
 
 /** Errors: MODULE_LOAD. */
@@ -45,6 +47,10 @@ export async function loadParts(program: Program): Promise<Parts> {
   if (program.caches.some(({ state }) => state)) {
     const url = new URL('./gpu-recurrent.js', import.meta.url);
     parts.recurrent = await asset<typeof Recurrent>('gpu-recurrent.js', url);
+  }
+  if (hasRareOps(program)) {
+    const url = new URL('./gpu-ops.js', import.meta.url);
+    parts.rareOps = (await asset<typeof RareOps>('gpu-ops.js', url)).rareOps;
   }
   return parts;
 }

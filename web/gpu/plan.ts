@@ -20,7 +20,10 @@ export interface Unit {
   /** Index of the operation that it belongs to. */
   op: number;
   pieces: Chunk[];
-  /** Experts of a mixture: their gate matrices, then up, then down, each kind contiguous. */
+  /**
+   * Experts of a mixture: their gate matrices, then up, then down, each kind contiguous. Or heads with a
+   * matrix each.
+   */
   experts?: { first: number; count: number };
   bytes: number;
   pinned: boolean;
@@ -117,17 +120,26 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
   }
 }
 
-/** First matrices of a mixture: gate, up, down. Gate is -1 if there is none. */
-const mixed = (program: Program, op: Op): number[] =>
-  program.moes[op.moe]!.numbers.slice(Mix.Gate, Mix.Down + 1);
+/**
+ * The first of each kind of an operation's matrices, one for each of `count` experts or heads. Of a
+ * mixture: gate, up, down; gate is -1 if there is none. undefined: another operation.
+ */
+export function severalOf(
+  { moes }: Program,
+  { kind, moe, mat, heads }: Op,
+): { first: number[]; count: number } | undefined {
+  if (kind === OpKind.HeadMatmul) return { first: [mat!], count: heads };
+  if (kind !== OpKind.Moe) return undefined;
+  const { numbers } = moes[moe]!;
+  return { first: numbers.slice(Mix.Gate, Mix.Down + 1), count: numbers[Mix.Matrices]! };
+}
 
 const expertBytes = ({ mats }: Program, mat: number): number =>
   mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes;
 
-/** Divides a mixture into units of as many whole experts as fit. */
+/** Divides a mixture or the matrices of heads into units of as many whole experts or heads as fit. */
 function cutExperts(program: Program, index: number, most: number, units: Unit[]): void {
-  const first = mixed(program, program.ops[index]!);
-  const total = program.moes[program.ops[index]!.moe]!.numbers[Mix.Matrices]!;
+  const { first, count: total } = severalOf(program, program.ops[index]!)!;
   const one = first.reduce((sum, mat) => sum + expertBytes(program, mat), 0);
   const fitting = Math.max(1, Math.floor((most - 16 * first.length) / one));
   for (let expert = 0; expert < total; expert += fitting) {
@@ -163,7 +175,7 @@ function unitsOf(program: Program, most: number): { units: Unit[]; firstUnit: nu
   program.ops.forEach((op, i) => {
     firstUnit.push(units.length);
     if (op.kind === OpKind.Matmul && i < program.pool) cut(program, i, most, units);
-    if (op.kind === OpKind.Moe) cutExperts(program, i, most, units);
+    if (severalOf(program, op)) cutExperts(program, i, most, units);
   });
   firstUnit.push(units.length);
   return { units, firstUnit };
@@ -195,11 +207,11 @@ function widest(program: Program): number {
       ? rows.reduce((a, b) => a + b, 0)
       : Math.max(0, ...rows);
     most = Math.max(most, need);
-    if (op.kind === OpKind.Moe)
-      most = Math.max(
-        most,
-        mixed(program, op).reduce((sum, mat) => sum + expertBytes(program, mat) + 16, 0),
-      );
+    const several = severalOf(program, op)?.first ?? [];
+    most = Math.max(
+      most,
+      several.reduce((sum, mat) => sum + expertBytes(program, mat) + 16, 0),
+    );
   });
   return align(most, 16);
 }

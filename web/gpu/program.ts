@@ -101,6 +101,8 @@ export interface Op {
   rope: number;
   ropeCol?: number;
   moe: number;
+  /** Of HeadMatmul: the first head's matrix, which those of the other heads follow. */
+  mat?: number;
   /** Of Rows: index in tables. */
   table?: number;
   window: number;

@@ -33,8 +33,8 @@ export interface Layout {
   states: StatePlan;
   eviction: EvictionPlan;
   queue: QueuePlan;
-  /** The numbers of a batch's rows, [batch], if the program reads rows of tables. */
-  rowNumbers: number;
+  /** 0, 1, 2 …: the rows of a batch, if the program reads rows of tables, or heads. */
+  numbers: number;
   /** Size of the arena. */
   floats: number;
   /** Bytes of the largest int8 activations. */
@@ -82,12 +82,14 @@ export function layOut(program: Program, batch: number): Layout {
   };
   const states = planStates(program, take);
   const queue = planQueue(take, program.nVocab);
-  const rowNumbers = take(tablesOf(program).length && batch);
+  const numbers = take(numbersOf(program));
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
-  const products = program.ops.filter(({ kind }) => kind === OpKind.Matmul || kind === OpKind.Moe);
-  const actsOf = ({ kind, moe, n }: Op): number => {
-    if (kind === OpKind.Matmul) return actBytes(batch, n);
+  const products = program.ops.filter(({ kind }) =>
+    [OpKind.Matmul, OpKind.Moe, OpKind.HeadMatmul].includes(kind),
+  );
+  const actsOf = ({ kind, moe, n, heads }: Op): number => {
+    if (kind !== OpKind.Moe) return actBytes(Math.max(batch, heads), n);
     const { numbers } = program.moes[moe]!;
     return Math.max(actBytes(batch, n), actBytes(batch * numbers[Mix.Used]!, numbers[Mix.Ff]!));
   };
@@ -100,7 +102,7 @@ export function layOut(program: Program, batch: number): Layout {
     states,
     eviction,
     queue,
-    rowNumbers,
+    numbers,
     floats,
     actBytes: align(Math.max(0, ...products.map(actsOf)), 16),
     vecs,
@@ -112,6 +114,13 @@ export function layOut(program: Program, batch: number): Layout {
 export const tablesOf = ({ ops }: Program): number[] => [
   ...new Set(ops.filter(({ kind }) => kind === OpKind.Rows).map(({ table }) => table!)),
 ];
+
+/** How many numbers Layout.numbers has. */
+export const numbersOf = (program: Program): number =>
+  Math.max(
+    tablesOf(program).length && program.nBatch,
+    ...program.ops.map(({ kind, heads }) => (kind === OpKind.HeadMatmul ? heads : 0)),
+  );
 
 /** Bytes of a batch's rows of a table. */
 export const tableBytes = ({ mats, tables, nBatch }: Program, table: number): number =>
@@ -163,27 +172,37 @@ export interface LaneRows {
   first: number;
 }
 
-/** Records an operation of a recurrent layer: recurrent-ops.ts. */
-type RecordRecurrent = (to: Recorder, op: Op, rows: Rows, writer: Writer) => void;
+/**
+ * Records the operations of another script, and leaves others: recurrent-ops.ts, rare-ops.ts. `unit`: one
+ * of the operation's weights, in `buffer`; without it, what needs no weights.
+ */
+export type RecordOp = (
+  to: Recorder,
+  op: Op,
+  rows: Rows,
+  writer: Writer,
+  unit?: Unit,
+  buffer?: GPUBuffer,
+) => void;
 
 export class Writer {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
   readonly #eviction: KvEviction | undefined;
-  readonly #recurrent: RecordRecurrent | undefined;
+  readonly #others: (RecordOp | undefined)[];
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
 
-  /** `tables`: rows of a batch. */
+  /** `tables`: rows of a batch. `others`: scripts that are loaded. */
   constructor(
     program: Program,
     layout: Layout,
     caches: (Cache | null)[],
     tables: ReadonlyMap<number, GPUBuffer>,
     eviction?: KvEviction,
-    recurrent?: RecordRecurrent,
+    others: (RecordOp | undefined)[] = [],
   ) {
-    this.#recurrent = recurrent;
+    this.#others = others;
     this.#tables = tables;
     this.#eviction = eviction;
     this.#program = program;
@@ -210,6 +229,7 @@ export class Writer {
   products(to: Recorder, step: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { op, norm, act } = step;
     if (op.kind === OpKind.Moe) return this.#experts(to, op, unit, buffer, rows);
+    if (op.kind === OpKind.HeadMatmul) return this.#other(to, op, rows, unit, buffer);
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
@@ -239,6 +259,10 @@ export class Writer {
       }),
       ...(act && rows.tokens <= kFewTokens && { activation: activation(act) }),
     });
+  }
+
+  #other(to: Recorder, op: Op, rows: Rows, unit?: Unit, buffer?: GPUBuffer): void {
+    for (const record of this.#others) record?.(to, op, rows, this, unit, buffer);
   }
 
   /** Records the router, which selects the experts of each token. */
@@ -353,7 +377,7 @@ export class Writer {
       weights: { type, buffer: this.#tables.get(op.table!)!, offset: 0 },
       count: nBatch,
       cols,
-      ids: this.#layout.rowNumbers + rows.step + rows.skipped,
+      ids: this.#layout.numbers + rows.step + rows.skipped,
       tokens: rows.tokens,
       column: op.inCol,
       n: op.n,
@@ -488,11 +512,9 @@ export class Writer {
           vec: this.vec(op.vec0)!,
           one: this.#program.vecs[op.vec0] === 1,
         });
-      case OpKind.MatchNorm:
-        return to.matchNorm({ ...map, heads: op.heads });
       default:
         // The caller handles Select by changing its rows; fusion.ts rejects what is in neither.
-        this.#recurrent?.(to, op, rows, this);
+        this.#other(to, op, rows);
     }
   }
 }

@@ -10,6 +10,7 @@ export const formGroups = [
   'attentionQ4',
   'experts',
   'recurrent',
+  'rareOps',
   'pictures',
   'sampling',
   'layer',
@@ -24,8 +25,8 @@ export const allGroups = [
   'morePictures',
 ];
 /** What int8 activations change. */
-export const codedGroups = ['products', 'experts', 'layer'];
+export const codedGroups = ['products', 'experts', 'rareOps', 'layer'];
 /** What has kernels with subgroups. */
-export const subgroupGroups = ['products', 'norms', 'attention', 'sampling', 'layer'];
+export const subgroupGroups = ['products', 'norms', 'attention', 'rareOps', 'sampling', 'layer'];
 /** What runs other code without subgroups. */
 export const reducedGroups = ['norms'];

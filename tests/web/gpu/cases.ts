@@ -7,6 +7,7 @@ import { asTaken } from './codes.js';
 import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
 import { morePictures, pictures } from './picture-cases.js';
+import { rareOps } from './rare-cases.js';
 import { recurrent } from './recurrent-cases.js';
 import { sampling } from './sampling-cases.js';
 
@@ -500,27 +501,6 @@ export function vectors(h: Harness): void {
       6 * heads,
       (t, i) => h.get(x, t, i) * unaries[1]!(h.get(gates, t, Math.floor(i / 6) * 8 + (i % 6))),
     );
-  }
-  for (const [n, heads] of [
-    [1, 1],
-    [33, 2],
-    [2000, 1],
-  ] as const) {
-    const wanted = h.place(2, n),
-      matched = h.place(2, n * heads);
-    h.call(`matched norm of ${n}`, (r) =>
-      r.matchNorm({ in: wanted, out: matched, tokens: 2, n, heads }),
-    );
-    h.expect(matched, 2, n * heads, (t, i) => {
-      const norm = (place: typeof wanted, from: number) =>
-        Math.sqrt(
-          Array.from({ length: n }, (_, j) => h.get(place, t, from + j) ** 2).reduce(
-            (a, b) => a + b,
-            0,
-          ),
-        );
-      return (h.get(matched, t, i) * norm(wanted, 0)) / norm(matched, Math.floor(i / n) * n);
-    });
   }
 }
 
@@ -1062,6 +1042,7 @@ export const groups: Record<string, (h: Harness) => void> = {
   attentionQ4,
   experts,
   recurrent,
+  rareOps,
   pictures,
   morePictures,
   sampling,

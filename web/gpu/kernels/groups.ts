@@ -8,12 +8,11 @@ import type { Growth } from './replay.js';
 import type { Values, Variant } from './shaders.js';
 import combineText from '../../../kernels/wgsl/combine.wgsl';
 import mapText from '../../../kernels/wgsl/elementwise.wgsl';
-import matchNormText from '../../../kernels/wgsl/match_norm.wgsl';
 import normText from '../../../kernels/wgsl/norm.wgsl';
 import routeText from '../../../kernels/wgsl/moe_router.wgsl';
 
 /** A shader with one workgroup per group of n values. */
-function byGroup(
+export function byGroup(
   name: string,
   text: string,
   n: number,
@@ -47,20 +46,6 @@ export function norm(to: Dispatcher, op: Norm): void {
       add: op.add ?? 0,
     },
     [heads, op.tokens],
-  );
-}
-
-export function matchNorm(to: Dispatcher, op: Groups): void {
-  to.run(
-    byGroup('match norm', matchNormText, op.n, 2),
-    {
-      in: op.in.at,
-      in_ld: op.in.ld,
-      out: op.out.at,
-      out_ld: op.out.ld,
-      n: op.n,
-    },
-    [op.heads ?? 1, op.tokens],
   );
 }
 
