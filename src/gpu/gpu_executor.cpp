@@ -29,7 +29,7 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
 // adapters. web/gpu refuses types of the KV cache that it lacks.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   uint32_t left = 0;
-  if (spec.embed || spec.encode || !spec.ends.empty()) left |= GpuPass::kTexts;
+  if (spec.encode || (!spec.ends.empty() && cx_.plan.kv.layout.evicts())) left |= GpuPass::kTexts;
   if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
   if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
@@ -169,7 +169,10 @@ void GpuExecutor::hand_over() {
   }
   for (size_t i = 0; i < table_rows_.size(); ++i) table_rows_[i] = working.table_rows(i);
   pass_.x = address(working.buffer(model::Buf::kX));
-  pass_.logits = address(working.buffer(model::Buf::kLogits));
+  pass_.logits = address(working.buffer(spec_.embed ? model::Buf::kH : model::Buf::kLogits));
+  pass_.hidden = static_cast<uint32_t>(spec_.embed ? cx_.program.hidden : 0);
+  pass_.ends = address(spec_.ends.data());
+  pass_.n_ends = static_cast<uint32_t>(spec_.ends.size());
   pass_.due = address(held_of_->due().data());
   pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
   pass_.layer = -1;
@@ -261,12 +264,12 @@ Step GpuExecutor::step(int32_t* max_ops) {
     hold(queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
     ++pass_.on_gpu;
     where_ = Where::kCpu;
-    if (pass_.cut == 0) {  // the GPU computed everything
+    if (pass_.cut == 0 && !spec_.embed) {  // the GPU computed everything
       --*max_ops;
       return Step::kDone;
     }
     cpu_.begin(*held_of_, n_, spec_);
-    cpu_.go_on_at(pass_.cut);
+    cpu_.go_on_at(pass_.cut != 0 ? pass_.cut : static_cast<size_t>(cx_.program.pool));
     return Step::kProgress;
   }
   if (pass_.lost == 0) return Step::kBlocked;

@@ -74,6 +74,11 @@ struct GpuPass {
   // A batch of several sequences: address and number of their GpuPass. Of these only `n`, `first`,
   // `first_row`, `n_rows`, `held`, `rows` and `slot` are set, and `lost` when one is dropped.
   uint32_t lanes = 0, n_lanes = 0;
+  // Embeddings: the operation that is behind those of the GPU, which leaves a row for each token of
+  // the batch in Buf::kH, at `logits`; the CPU pools them. 0: the batch computes logits.
+  uint32_t hidden = 0;
+  // Address and number of BatchSpec::ends: inputs that begin at position 0 each.
+  uint32_t ends = 0, n_ends = 0;
 };
 
 class GpuExecutor final : public session::Executor {

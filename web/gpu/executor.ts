@@ -17,18 +17,20 @@ import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js
 import { Recording, type GpuCounts } from './recording.js';
 import { loadParts, loadTypes, type Parts } from './load-types.js';
 import {
+  inputsOf,
   numbersOf,
   tableBytes,
   tablesOf,
   Writer,
   type GpuSequence,
+  type InputRows,
   type Layout,
   type Rows,
 } from './record.js';
 import { layersOf, partFor, roomOf } from './layer-split.js';
 import type { GpuRecurrentStates } from './recurrent-states.js';
 import { kStateless } from './state-plan.js';
-import { stepsOf, type Step } from './fusion.js';
+import { hiddenSteps, stepsOf, type Step } from './fusion.js';
 import { kQueueFloats } from './queue-plan.js';
 import { queueBytes, queues, StepQueue } from './step-queue.js';
 import { StepReplays } from './step-replays.js';
@@ -71,6 +73,8 @@ export class GpuExecutor {
   readonly #plan: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
+  /** Of a pass for embeddings. */
+  #hidden: Step[] | undefined;
   /** What the words of a pass name, and what that was last. */
   readonly #sequenceOf: (words: Uint32Array) => GpuSequence;
   #sequence: GpuSequence;
@@ -150,7 +154,8 @@ export class GpuExecutor {
   #begun(): this {
     this.#open.use((why) => this.lose(why));
     // At once, since Dawn fails in Node if it is called while the process ends.
-    this.#prepare(1, 0, 1, this.maxQueue > 0).catch(() => {}); // reported by the pass that needs them
+    if (!this.#host.program.bidirectional)
+      this.#prepare(1, 0, 1, this.maxQueue > 0).catch(() => {}); // reported by the pass that needs them
     return this;
   }
 
@@ -159,21 +164,32 @@ export class GpuExecutor {
    * logits. A pass waits for these alone: a software adapter takes seconds for each. What a pass
    * needs changes with the number of tokens, and as the context grows.
    */
-  async #prepare(tokens: number, first: number, nRows: number, queued = false): Promise<void> {
+  async #prepare(
+    tokens: number,
+    first: number,
+    nRows: number,
+    queued = false,
+    { ...more }: Pick<Rows, 'hidden' | 'inputs'> = {},
+  ): Promise<void> {
     const { eviction, kind: lanes } = this.#sequence;
     const evicted = eviction?.kindOf(first, tokens);
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes}`;
+    more.inputs &&= distinct(more.inputs);
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${kindOf(more)}`;
     if (this.#ready.has(kind)) return;
-    const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0 };
+    const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0, ...more };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
     this.#ready.add(kind);
+  }
+
+  #stepsFor({ hidden }: Rows): Step[] {
+    return hidden ? (this.#hidden ??= hiddenSteps(this.#host.program, hidden)) : this.#steps;
   }
 
   /** Records a pass whose weights are on the GPU. */
   #recordAll(to: Recorder, rows: Rows, nRows: number, queued: boolean): void {
     const { writer } = this.#sequence;
     if (queued) this.#queue.embed(to, rows, this.#units.place);
-    for (const step of this.#steps) {
+    for (const step of this.#stepsFor(rows)) {
       if (step.op.kind === OpKind.Select) writer.select(to, rows, 0, nRows);
       else if (step.op.kind !== OpKind.Matmul) writer.simple(to, step, rows);
       if (rows.tokens === 0) break;
@@ -334,13 +350,16 @@ export class GpuExecutor {
       (word) => words[word]!,
     ) as [number, number, number, number];
     const { cache, eviction } = (this.#sequence = this.#sequenceOf(words));
+    const more = { hidden: words[Word.Hidden]!, inputs: inputsOf(words) };
+    // The KV cache of several inputs, or of layers that share one, is not continued.
+    const kept = more.inputs.length || program.bidirectional ? 0 : n;
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     const began = performance.now();
     this.#units.ahead();
     if (steps)
       for (let step = 0; step < steps; step++) await this.#prepare(1, first + step, 1, true);
-    else await this.#prepare(n, first, words[Word.NRows]!);
+    else await this.#prepare(n, first, words[Word.NRows]!, false, more);
     if (given()) return;
     this.#uploadVectors(words);
     cache.upload(queue, words);
@@ -359,13 +378,13 @@ export class GpuExecutor {
     const recording = new Recording(this.#device, this.#kernels, this.#memory, this.#counts);
     let back: Back | null;
     try {
-      const rows: Rows = { tokens: n, first, skipped: 0, states, step: 0 };
+      const rows: Rows = { tokens: n, first, skipped: 0, states, step: 0, ...more };
       if (width) rows.media = { width, nonCausal: words[Word.NonCausal]! };
       const recorded = await (steps
         ? this.#recordQueue(recording, rows, given)
         : (n === 1 && words[Word.NRows] === 1 && this.#replay(recording, rows, false)) ||
           this.#record(recording, rows, words[Word.FirstRow]!, words[Word.NRows]!, given));
-      back = recorded ? this.#download(recording, words, first, n) : null;
+      back = recorded ? this.#download(recording, words, first, n, kept) : null;
     } finally {
       recording.submit(); // uploaded units are already marked as loaded
     }
@@ -386,10 +405,11 @@ export class GpuExecutor {
         new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(
           made.subarray(0, result),
         );
-      cache.settle(words, made.subarray(result, rows), first, n);
+      cache.settle(words, made.subarray(result, rows), first, kept);
       this.#states?.settle(words, made.subarray(rows));
       eviction?.settle(words, made.subarray(observed), first, n);
-      if (this.#counts.gpuPasses === 0) this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
+      if (this.#counts.gpuPasses === 0 && !more.inputs.length)
+        this.#prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       this.#counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
     } finally {
@@ -421,9 +441,9 @@ export class GpuExecutor {
 
   /** Replays a step of one token; false: it has to be recorded. */
   #replay(recording: Recording, rows: Rows, queued: boolean): boolean {
-    const { media, states } = rows;
-    if (this.#sequence.eviction?.observes || media || states.due || !this.#units.resident)
-      return false;
+    const { media, states, inputs } = rows;
+    const once = media || states.due || inputs?.length;
+    if (this.#sequence.eviction?.observes || once || !this.#units.resident) return false;
     const words = this.#words();
     words[Word.Layer] = this.#steps.at(-1)!.op.layer;
     return this.#replays.play(recording, rows, queued, words[Word.Slot]!);
@@ -440,7 +460,9 @@ export class GpuExecutor {
     const words = this.#words();
     const { writer } = this.#sequence;
     const pieces = new Pieces(this.#device.queue, recording, given);
-    for (const [i, step] of this.#steps.entries()) {
+    const steps = this.#stepsFor(rows);
+    const { program } = this.#host;
+    for (const [i, step] of steps.entries()) {
       const { op } = step;
       words[Word.Layer] = op.layer;
       if (op.kind === OpKind.Select) {
@@ -454,30 +476,42 @@ export class GpuExecutor {
       );
       if (bytes < 0) return false;
       writer.finish(recording.to(), step, rows);
-      if (rows.media && this.#steps[i + 1]?.op.layer !== op.layer)
+      if (rows.media && steps[i + 1]?.op.layer !== op.layer)
         writer.deepstack(recording.to(), op.layer, rows);
+      // Parameters of more dispatches have no room.
+      if (rows.inputs?.length && recording.to().dispatches > program.nBatch) recording.submit();
       if (rows.tokens >= kLongPass && !(await pieces.add(bytes * rows.tokens))) return false;
     }
     return true;
   }
 
   /**
-   * Records the copies of the results: chosen tokens, logits or residual stream, KV cache rows, and
-   * states.
+   * Records the copies of the results: chosen tokens, logits or rows of all tokens, `kept` KV cache
+   * rows, and states.
    */
-  #download(recording: Recording, words: Uint32Array, first: number, n: number): Back {
+  #download(
+    recording: Recording,
+    words: Uint32Array,
+    first: number,
+    n: number,
+    kept: number,
+  ): Back {
     const { program } = this.#host;
     const { cache, eviction } = this.#sequence;
     const { queue, buffers } = this.#layout;
     recording.finish();
-    const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, words[Word.NRows]!];
+    const [buf, count] = program.cut
+      ? [Buf.X, n]
+      : words[Word.Hidden]
+        ? [Buf.H, n]
+        : [Buf.Logits, words[Word.NRows]!];
     const [at, floats] = words[Word.Steps]
       ? [queue.tokens, kQueueFloats]
       : [buffers[buf]!, count * program.widths[buf]!];
     const result = 4 * floats;
     if (result)
       recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * at, this.#readback, 0, result);
-    const rows = cache.download(recording.encoder, this.#readback, result, first, n);
+    const rows = cache.download(recording.encoder, this.#readback, result, first, kept);
     const { encoder } = recording;
     const states = rows + (this.#states?.download(encoder, words, this.#readback, rows) ?? 0);
     const observed = eviction?.download(encoder, this.#readback, states, first, n) ?? 0;
@@ -511,6 +545,15 @@ export class GpuExecutor {
     this.#vectorsThere = true;
   }
 }
+
+/** Inputs whose kernels differ: those of attention depend on the tokens, up to 16. */
+const distinct = (inputs: InputRows[]): InputRows[] => [
+  ...new Map(inputs.map((input) => [Math.min(input.tokens, 16), input])).values(),
+];
+
+/** What the kernels of a pass depend on besides its tokens. */
+const kindOf = ({ hidden, inputs = [] }: Pick<Rows, 'hidden' | 'inputs'>): string =>
+  `${hidden} ${inputs.map(({ tokens }) => Math.min(tokens, 16)).sort()}`;
 
 /** One sequence, which every pass computes. */
 function alone(make: () => GpuSequence): () => GpuSequence {

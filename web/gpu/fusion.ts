@@ -68,8 +68,7 @@ export const hasRareOps = ({ ops }: Program): boolean => ops.some(({ kind }) => 
 
 /** What the GPU does not support in this program; null: nothing. */
 export function missing(program: Program): string | null {
-  const { ops, mats, caches, pool, bidirectional, head } = program;
-  if (bidirectional || head < 0) return 'bidirectional attention';
+  const { ops, mats, caches, pool } = program;
   const evicts = evictionIn(program);
   const most = evicts ? KvType.F16 : KvType.Q4;
   if (caches.some(({ heads, type }) => heads > 0 && type > most)) return 'this type of KV cache';
@@ -83,6 +82,7 @@ export function missing(program: Program): string | null {
       (op.alibi || (op.window > evicts.window + evicts.sinks && op.window < evicts.ring))
     )
       return 'this KV cache eviction';
+    if (op.kind === OpKind.Attention && op.vec1 >= 0) return 'relative positions';
     if (op.att.valuesInKeys && quantized(program)) return 'this type of KV cache';
     if (op.kind === OpKind.Scan && program.recurrences[op.rec!]![4]! > kMaxScanKeys)
       return `more than ${kMaxScanKeys} states per channel`;
@@ -143,6 +143,14 @@ function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
 /** Whether the KV cache is quantized. All layers have one type. */
 export const quantized = ({ caches }: Pick<Program, 'caches'>): boolean =>
   caches.some(({ heads, type }) => heads > 0 && type !== KvType.F16);
+
+/** The steps of a pass for embeddings, which ends before operation `hidden` with rows of all tokens. */
+export const hiddenSteps = (program: Program, hidden: number): Step[] =>
+  stepsOf({
+    ...program,
+    ops: program.ops.slice(0, hidden),
+    pool: Math.min(hidden, program.pool),
+  }).filter(({ op }) => op.kind !== OpKind.Select);
 
 export function stepsOf(program: Program): Step[] {
   const { ops, mats, pool } = program;

@@ -161,7 +161,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
 }
 
 const kLeft: [CpuFallback, string][] = [
-  [CpuFallback.Texts, 'Embeddings and encoder inputs'],
+  [CpuFallback.Texts, 'Embeddings with KV cache eviction'],
   [CpuFallback.Adapters, 'LoRA adapters'],
   [CpuFallback.Pictures, 'Pictures with own matrices'],
 ];

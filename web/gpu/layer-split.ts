@@ -36,16 +36,18 @@ export function roomOf(program: Program, dots: boolean): Room {
   // Results of the largest pass.
   const rows = cut
     ? nBatch * widths[Buf.X]!
-    : Math.max(logitsRows * widths[Buf.Logits]!, kQueueFloats);
+    : Math.max(logitsRows * widths[Buf.Logits]!, nBatch * widths[Buf.H]!, kQueueFloats);
   const observed = observedBytes(program, layout.eviction);
   const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
   const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
-  // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB.
-  const dispatches = program.ops.reduce(
+  // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB. An attention takes two for
+  // each input of a batch.
+  const perPass = program.ops.reduce(
     (sum, { kind, heads }) => sum + (kind === OpKind.HeadMatmul ? heads + kFewTokens : 1),
     0,
   );
-  const numbers = align(2 * program.parallel * dispatches * 256, 1 << 17);
+  const dispatches = Math.max(2 * program.parallel * perPass, 3 * nBatch);
+  const numbers = align(dispatches * 256, 1 << 17);
   return {
     layout,
     cache,

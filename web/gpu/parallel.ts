@@ -48,11 +48,6 @@ export function parallel(
   };
 
   class LaneWriter extends Base {
-    override place(buf: Buf, column: number, rows: Rows) {
-      const { at, ld } = super.place(buf, column, rows);
-      return { at: at + (rows.row ?? 0) * ld, ld };
-    }
-
     override simple(to: Recorder, step: Step, rows: Rows): void {
       if (!lanes.length || rows.row !== undefined || !kOfLanes.has(step.op.kind))
         return super.simple(to, step, rows);

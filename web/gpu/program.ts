@@ -297,9 +297,12 @@ export const enum Word {
   MaxLanes,
   Lanes,
   NLanes,
+  Hidden,
+  Ends,
+  NEnds,
 }
 
-export const kWords = Word.NLanes + 1;
+export const kWords = Word.NEnds + 1;
 
 export const enum PassState {
   None,

@@ -12,7 +12,7 @@ import {
   type Place,
   type Recorder,
 } from './kernels.js';
-import { Buf, Mix, NonCausal, OpKind, type Op, type Program } from './program.js';
+import { Buf, Mix, NonCausal, OpKind, Word, type Op, type Program } from './program.js';
 import { evictionIn, planEviction, type EvictionPlan } from './eviction-plan.js';
 import type { KvEviction } from './eviction.js';
 import type { KvCopies } from './kv-cache.js';
@@ -139,9 +139,32 @@ export interface Rows {
   /** What a batch has of each sequence, if of several (parallel.ts); of a lane: its first row. */
   lanes?: LaneRows[];
   row?: number;
+  /** Of a batch of inputs that begin at position 0 each. */
+  inputs?: InputRows[];
+  /** RoPE of these, which also stores them. */
+  rope?: Step;
+  /** The operation before which the batch ends, with rows of all tokens; 0: it computes logits. */
+  hidden?: number;
   /** Of a picture. */
   media?: { width: number; nonCausal: NonCausal };
 }
+
+/** The rows of an input: the first one, and its tokens. */
+export type InputRows = Pick<Rows, 'row' | 'step' | 'tokens' | 'first'>;
+
+/** Those of a pass; none: it continues a sequence, or has one input. */
+export function inputsOf(words: Uint32Array): InputRows[] {
+  const ends = new Int32Array(words.buffer, words[Word.Ends], words[Word.NEnds]);
+  let row = 0;
+  return [...(ends.length > 1 ? ends : [])].map((end) => {
+    const input = { row, step: row, tokens: end - row, first: 0 };
+    row = end;
+    return input;
+  });
+}
+
+/** What depends on positions. */
+const kOfInputs = new Set([OpKind.Rope, OpKind.Attention, OpKind.Temperature]);
 
 /** A sequence on the GPU, or several that a pass computes together. */
 export interface GpuSequence {
@@ -212,7 +235,7 @@ export class Writer {
 
   place(buf: Buf, column: number, rows: Rows): Place {
     const ld = this.#program.widths[buf]!;
-    const skipped = buf === Buf.X ? rows.skipped : 0;
+    const skipped = (buf === Buf.X ? rows.skipped : 0) + (rows.row ?? 0);
     return { at: this.#layout.buffers[buf]! + skipped * ld + column, ld };
   }
 
@@ -398,8 +421,19 @@ export class Writer {
   }
 
   /** Records an operation without weights. */
-  simple(to: Recorder, { op, heads: normed, residual, stores }: Step, rows: Rows): void {
-    const { tokens } = rows;
+  simple(to: Recorder, step: Step, rows: Rows): void {
+    const { op, heads: normed, residual, stores } = step;
+    const { tokens, inputs } = rows;
+    if (inputs?.length && kOfInputs.has(op.kind)) {
+      // All inputs have the same places in the KV cache: each is stored right before its attention.
+      if (op.kind === OpKind.Rope && stores) return void (rows.rope = step);
+      for (const input of inputs) {
+        const own = { ...rows, ...input, inputs: [] };
+        if (stores) this.simple(to, rows.rope!, own);
+        this.simple(to, step, own);
+      }
+      return;
+    }
     const map = {
       in: this.place(op.in, op.inCol, rows),
       out: this.place(op.out, op.outCol, rows),
@@ -465,6 +499,7 @@ export class Writer {
           softcap: op.softcap,
           window: op.window,
           chunked: op.chunked,
+          causal: op.att.causal,
           whole:
             rows.media?.nonCausal === NonCausal.AllLayers ||
             (rows.media?.nonCausal === NonCausal.Windows && op.window > 0),

@@ -32,8 +32,10 @@ const kMinSteps = 4;
 const kSampling = 8;
 
 /** Whether the program can compute queued steps, if its embedding is on the GPU. */
-export const queues = ({ embedding, mats, cut, nVocab }: Program): boolean =>
+export const queues = ({ embedding, head, mats, cut, nVocab, bidirectional }: Program): boolean =>
   embedding >= 0 &&
+  head >= 0 &&
+  !bidirectional &&
   !cut &&
   nVocab < 2 ** 24 && // ids are floats
   Kernels.supports(mats[embedding]!.type);

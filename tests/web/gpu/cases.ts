@@ -1010,6 +1010,7 @@ export function moreAttention(h: Harness): void {
     sinks: true,
   });
   attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false });
+  attend(h, { heads: 3, kvHeads: 3, dk: 16, dv: 16, tokens: 7, first: 0, causal: false, alibi: 8 });
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
 }
 
