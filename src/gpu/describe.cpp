@@ -331,6 +331,7 @@ std::string GpuExecutor::describe() const {
                  .add("moes", list(p.moes, mixture_json))
                  .add("recurrences", list(p.recurrences, recurrence_json))
                  .add("caches", list(plan.kv.shape.layers, cache_json))
+                 .num("rowGroup", cx_.table.row_group)
                  .take();
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

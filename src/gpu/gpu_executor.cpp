@@ -25,19 +25,35 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   for (const model::Mat& mat : cx_.program.mats) media_mats_ = media_mats_ || mat.media >= 0;
 }
 
-// Whether a batch can run on the GPU. The GPU supports only the weights of the file without
-// adapters. web/gpu refuses types of the KV cache that it lacks.
+#if defined(__wasm__)
+using Term = session::AdapterSet::Term;  // as web/gpu/lora.ts reads it
+static_assert(sizeof(Term) == 72 && offsetof(Term, b) == 32 && offsetof(Term, scale) == 64);
+static_assert(offsetof(Term, a.rows) == 8 && offsetof(Term, a.data) == 24);
+#endif
+
+// What identifies the adapters in use; 0: none.
+uint32_t GpuExecutor::adapters() const {
+  const uint64_t sum = cx_.adapters.sum();
+  return sum != 0 ? static_cast<uint32_t>(sum) | 1 : 0;
+}
+
+bool GpuExecutor::refused() const {
+  const uint32_t own = adapters();
+  return own != 0 && own == pass_.refused;
+}
+
+// Whether a batch can run on the GPU. web/gpu refuses types of the KV cache that it lacks.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   uint32_t left = 0;
   if (spec.encode || (!spec.ends.empty() && cx_.plan.kv.layout.evicts())) left |= GpuPass::kTexts;
   if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
-  if (cx_.adapters.sum() != 0) left |= GpuPass::kAdapters;
+  if (refused()) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least && !watched_;
 }
 
 int32_t GpuExecutor::max_parts() const {
-  if (pass_.lost != 0 || cx_.adapters.sum() != 0) return cpu_.max_parts();
+  if (pass_.lost != 0 || refused()) return cpu_.max_parts();
   return static_cast<int32_t>(pass_.max_lanes);
 }
 
@@ -71,9 +87,11 @@ void GpuExecutor::hold(int32_t n) {
   }
 }
 
-// Queued steps take their embedding rows from the GPU and leave nothing for the CPU to compute.
+// Queued steps take their embedding rows from the GPU, as they are in the file, and leave nothing
+// for the CPU to compute.
 int32_t GpuExecutor::max_queue() const {
   if (pass_.lost != 0 || pass_.cut != 0 || pass_.least > 1) return 0;
+  if (!cx_.adapters.of_embedding().empty()) return 0;
   return std::min(static_cast<int32_t>(pass_.max_queue), cx_.plan.batch.n_batch);
 }
 
@@ -173,6 +191,9 @@ void GpuExecutor::hand_over() {
   pass_.hidden = static_cast<uint32_t>(spec_.embed ? cx_.program.hidden : 0);
   pass_.ends = address(spec_.ends.data());
   pass_.n_ends = static_cast<uint32_t>(spec_.ends.size());
+  pass_.adapters = adapters();
+  pass_.terms = address(cx_.adapters.terms().data());
+  pass_.first_terms = address(cx_.adapters.firsts().data());
   pass_.due = address(held_of_->due().data());
   pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
   pass_.layer = -1;
@@ -272,7 +293,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     cpu_.go_on_at(pass_.cut != 0 ? pass_.cut : static_cast<size_t>(cx_.program.pool));
     return Step::kProgress;
   }
-  if (pass_.lost == 0) return Step::kBlocked;
+  if (pass_.lost == 0 && pass_.state == GpuPass::kWanted) return Step::kBlocked;
   pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
   if (spec_.queue != nullptr) to_single_step();

@@ -79,6 +79,9 @@ struct GpuPass {
   uint32_t hidden = 0;
   // Address and number of BatchSpec::ends: inputs that begin at position 0 each.
   uint32_t ends = 0, n_ends = 0;
+  // The LoRA adapters of the batch, 0 for none, and those that JavaScript cannot apply: the CPU
+  // computes their batches. Addresses of AdapterSet::terms() and firsts().
+  uint32_t adapters = 0, refused = 0, terms = 0, first_terms = 0;
 };
 
 class GpuExecutor final : public session::Executor {
@@ -109,6 +112,8 @@ class GpuExecutor final : public session::Executor {
   // Who computes the batch. The CPU looks up the token embeddings and fills the RoPE tables even
   // for the GPU.
   enum class Where : uint8_t { kCpu, kEmbedding, kGpu };
+  [[nodiscard]] uint32_t adapters() const;
+  [[nodiscard]] bool refused() const;
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
   void to_single_step();
   // The leading positions of a sequence that one of JavaScript's KV caches has.

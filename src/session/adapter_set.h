@@ -51,6 +51,9 @@ class AdapterSet {
     if (terms_.empty()) return {};
     return {terms_.data() + first_[first_.size() - 2], terms_.data() + first_.back()};
   }
+  // All terms, and the first of each matrix, of the embedding, and the end.
+  [[nodiscard]] std::span<const Term> terms() const { return terms_; }
+  [[nodiscard]] std::span<const uint32_t> firsts() const { return first_; }
   // A checksum that identifies the loaded set; 0: no adapters.
   [[nodiscard]] uint64_t sum() const { return sum_; }
 

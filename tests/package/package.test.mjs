@@ -31,6 +31,7 @@ const limits = {
   'gpu-types.js': [20 * kB, 5.2 * kB], // only for rare quantization types
   'gpu-pictures.js': [36 * kB, 13 * kB], // only for prompts with pictures
   'gpu-kv.js': [15 * kB, 5.9 * kB], // only for a KV cache that is quantized or evicts
+  'gpu-lora.js': [4 * kB, 2 * kB], // only for LoRA adapters
   'gpu-parallel.js': [2.3 * kB, 1.2 * kB], // only for several sequences
   'gpu-recurrent.js': [15 * kB, 4.8 * kB], // only for models with recurrent layers
   'gpu-ops.js': [4.5 * kB, 1.8 * kB], // only for latent attention with a matrix per head, and Gemma 3n

@@ -15,7 +15,8 @@ import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
 import { align, kMaxBytes, planWeights, type GpuPlan } from './plan.js';
 import { Buf, kWords, OpKind, PassState, Word, type Program } from './program.js';
 import { Recording, type GpuCounts } from './recording.js';
-import { loadParts, loadTypes, type Parts } from './load-types.js';
+import { loadAdapters, loadParts, loadTypes, type Parts } from './load-types.js';
+import type { Adapters } from './lora.js';
 import {
   inputsOf,
   numbersOf,
@@ -70,7 +71,9 @@ export class GpuExecutor {
   readonly #host: GpuHost;
   readonly #kernels: Kernels;
   readonly #buffers: Buffers;
-  readonly #plan: GpuPlan;
+  /** Plans the weights, with so many bytes for adapters. */
+  readonly #planFor: (adapters: number) => GpuPlan;
+  #plan!: GpuPlan;
   readonly #layout: Layout;
   readonly #steps: Step[];
   /** Of a pass for embeddings. */
@@ -81,9 +84,10 @@ export class GpuExecutor {
   readonly #states: GpuRecurrentStates | undefined;
   /** Rows of a batch, by table. */
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
-  readonly #queue: StepQueue;
-  readonly #replays: StepReplays;
-  readonly #units: WeightUnits;
+  #queue!: StepQueue;
+  #replays!: StepReplays;
+  #units!: WeightUnits;
+  #adapters: Adapters | undefined;
   readonly #memory: Memory;
   readonly #readback: GPUBuffer;
   /** Kinds of passes whose pipelines are compiled. */
@@ -96,7 +100,7 @@ export class GpuExecutor {
     open: OpenDevice,
     host: GpuHost,
     kernels: Kernels,
-    plan: GpuPlan,
+    planFor: (adapters: number) => GpuPlan,
     layout: Layout,
     buffers: Buffers,
     parts: Parts,
@@ -105,10 +109,10 @@ export class GpuExecutor {
     this.#device = open.device;
     this.#host = host;
     this.#kernels = kernels;
-    this.#plan = plan;
+    this.#planFor = planFor;
     this.#layout = layout;
     this.#buffers = buffers;
-    const { program, memory, read } = host;
+    const { program, memory } = host;
     const { readback } = roomOf(program, false);
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
     const arena = buffers.make(4 * layout.floats, storage);
@@ -136,19 +140,59 @@ export class GpuExecutor {
       return { cache, eviction, writer };
     });
     this.#sequence = this.#sequenceOf(this.#words());
-    this.#queue = new StepQueue(program, plan, layout, this.#sequence.writer);
-    this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
-    this.#replays = new StepReplays(
-      kernels,
-      this.#memory,
-      buffers,
-      this.#queue,
-      () => (host.gpuBudget || kMaxBytes) - this.bytes,
-      (to, rows, queued) => this.#recordAll(to, rows, 1, queued),
-    );
+    this.#arrange(planFor(0));
     this.#counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
+  }
+
+  /** Makes what depends on the plan of the weights. */
+  #arrange(plan: GpuPlan): void {
+    const { program, read, gpuBudget } = this.#host;
+    const [layout, buffers] = [this.#layout, this.#buffers];
+    this.#plan = plan;
+    this.#queue = new StepQueue(program, plan, layout, this.#sequence.writer);
+    this.#units = new WeightUnits(program, plan, buffers, read, this.#counts);
+    this.#replays = new StepReplays(
+      this.#kernels,
+      this.#memory,
+      buffers,
+      this.#queue,
+      () => (gpuBudget || kMaxBytes) - this.bytes,
+      (to, rows, queued) => this.#recordAll(to, rows, 1, queued),
+    );
+  }
+
+  /** Takes up the adapters of a pass. One that the GPU cannot compute is given back. */
+  async #takeUp(words: Uint32Array, given: () => boolean): Promise<void> {
+    if (words[Word.Adapters] !== (this.#adapters?.id ?? 0)) {
+      const { program, memory } = this.#host;
+      const { adaptersOf } = await loadAdapters();
+      const before = this.#adapters;
+      this.#adapters = undefined;
+      this.#replays.drop();
+      this.#adapters = await adaptersOf(
+        {
+          program,
+          memory,
+          layout: this.#layout,
+          buffers: this.#buffers,
+          device: this.#device,
+          plan: this.#plan,
+          planFor: this.#planFor,
+          arrange: async (plan) => {
+            await this.#units.drop(this.#buffers);
+            this.#arrange(plan);
+            words[Word.MaxQueue] = this.maxQueue;
+          },
+        },
+        words,
+        given,
+        before,
+      );
+    }
+    // Its weights stream from now on: a step at a time.
+    if (!given() && words[Word.Steps] && !this.maxQueue) words[Word.State] = PassState.Done;
   }
 
   #begun(): this {
@@ -174,7 +218,7 @@ export class GpuExecutor {
     const { eviction, kind: lanes } = this.#sequence;
     const evicted = eviction?.kindOf(first, tokens);
     more.inputs &&= distinct(more.inputs);
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${kindOf(more)}`;
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${kindOf(more)} ${this.#adapters?.id}`;
     if (this.#ready.has(kind)) return;
     const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0, ...more };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
@@ -182,7 +226,8 @@ export class GpuExecutor {
   }
 
   #stepsFor({ hidden }: Rows): Step[] {
-    return hidden ? (this.#hidden ??= hiddenSteps(this.#host.program, hidden)) : this.#steps;
+    const steps = hidden ? (this.#hidden ??= hiddenSteps(this.#host.program, hidden)) : this.#steps;
+    return this.#adapters?.steps(steps) ?? steps;
   }
 
   /** Records a pass whose weights are on the GPU. */
@@ -195,6 +240,7 @@ export class GpuExecutor {
       if (rows.tokens === 0) break;
       this.#units.each(step.index, (unit, buffer) => writer.products(to, step, unit, buffer, rows));
       writer.finish(to, step, rows);
+      this.#adapters?.add(to, step, rows, writer);
     }
     if (queued) this.#queue.choose(to, rows);
   }
@@ -227,14 +273,16 @@ export class GpuExecutor {
         unitBytes: most,
         queueBytes: queues(program) ? queueBytes(program) : undefined,
       };
-      const plan = planWeights(program, bytes - fixed, limits, fixed);
+      const room = bytes - fixed;
+      const planFor = (adapters: number) => planWeights(program, room - adapters, limits, fixed);
+      const plan = planFor(0); // or an error
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
       const executor = new GpuExecutor(
         open,
         { ...host, program },
         kernels,
-        plan,
+        planFor,
         layout,
         buffers,
         parts,
@@ -356,6 +404,8 @@ export class GpuExecutor {
     const given = (): boolean =>
       this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
     const began = performance.now();
+    await this.#takeUp(words, given);
+    if (given()) return;
     this.#units.ahead();
     if (steps)
       for (let step = 0; step < steps; step++) await this.#prepare(1, first + step, 1, true);
@@ -476,6 +526,7 @@ export class GpuExecutor {
       );
       if (bytes < 0) return false;
       writer.finish(recording.to(), step, rows);
+      this.#adapters?.add(recording.to(), step, rows, writer);
       if (rows.media && steps[i + 1]?.op.layer !== op.layer)
         writer.deepstack(recording.to(), op.layer, rows);
       // Parameters of more dispatches have no room.

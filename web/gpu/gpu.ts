@@ -150,6 +150,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
     words[Word.Cut] = executor.cut;
     words[Word.MaxQueue] = executor.maxQueue;
     words[Word.Least] = spec.gpuMinBatch;
+    words[Word.Refused] = 0;
     return new AttachedGpu(executor, adapterName(adapter), words, warn, again);
   } catch (error) {
     words[Word.Lost] = 1;
@@ -162,7 +163,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
 
 const kLeft: [CpuFallback, string][] = [
   [CpuFallback.Texts, 'Embeddings with KV cache eviction'],
-  [CpuFallback.Adapters, 'LoRA adapters'],
+  [CpuFallback.Adapters, 'These LoRA adapters'],
   [CpuFallback.Pictures, 'Pictures with own matrices'],
 ];
 

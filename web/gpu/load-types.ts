@@ -1,6 +1,7 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
 // quantized or evicts, gpu-parallel.js for the first engine with several sequences, gpu-recurrent.js for
-// the first model with recurrent states, and gpu-ops.js for the first one with operations that few have.
+// the first model with recurrent states, gpu-ops.js for the first one with operations that few have, and
+// gpu-lora.js for the first adapter.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
@@ -8,6 +9,7 @@ import { evictionIn } from './eviction-plan.js';
 import { hasRareOps, quantized } from './fusion.js';
 import type { RowFormat } from './kv-cache.js';
 import type * as Extra from './kv-parts.js';
+import type * as Lora from './lora.js';
 import type * as Parallel from './parallel.js';
 import type { Program } from './program.js';
 import type * as RareOps from './rare-ops.js';
@@ -19,6 +21,10 @@ export async function loadTypes(ids: readonly number[]): Promise<void> {
   const url = new URL('./gpu-types.js', import.meta.url);
   useRareTypes(await asset<RareTypes>('gpu-types.js', url));
 }
+
+/** Errors: MODULE_LOAD. */
+export const loadAdapters = (): Promise<typeof Lora> =>
+  asset('gpu-lora.js', new URL('./gpu-lora.js', import.meta.url));
 
 /** What a program needs beyond one KV cache with rows of halves. */
 export interface Parts {

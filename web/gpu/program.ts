@@ -249,6 +249,8 @@ export interface Program {
    */
   recurrences: number[][];
   caches: CacheShape[];
+  /** Rows that are interleaved in matrices of adapters. */
+  rowGroup: number;
   /** Layers behind which further values of a picture's rows are added; from Word.NDeepstack. */
   deepstack: number;
   /** If only the first layers run on the GPU (layer-split.ts): the CPU's first operation. */
@@ -300,9 +302,13 @@ export const enum Word {
   Hidden,
   Ends,
   NEnds,
+  Adapters,
+  Refused,
+  Terms,
+  FirstTerms,
 }
 
-export const kWords = Word.NEnds + 1;
+export const kWords = Word.FirstTerms + 1;
 
 export const enum PassState {
   None,

@@ -40,6 +40,13 @@ export class StepReplays {
     this.#record = record;
   }
 
+  /** Frees the recordings: steps need other dispatches from now on. */
+  drop(): void {
+    for (const { buffer } of this.#replays.values()) this.#buffers.drop(buffer);
+    this.#replays.clear();
+    this.#full = false;
+  }
+
   /** Replays a step of one token of sequence `slot`. False: it has to be recorded. */
   play(recording: Recording, rows: Rows, queued: boolean, slot: number): boolean {
     const { first, step, states } = rows;

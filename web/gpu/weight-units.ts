@@ -37,6 +37,12 @@ export class WeightUnits {
     this.#feed = new WeightUpload(program, plan, buffers, read, (unit) => this.#there[unit]!);
   }
 
+  /** Frees the buffers, behind a pass. */
+  async drop(buffers: Pick<Buffers, 'drop'>): Promise<void> {
+    for (const buffer of [...(await this.#feed.stop()), this.#slot, ...this.#pinned])
+      if (buffer) buffers.drop(buffer);
+  }
+
   /** Starts to read what a pass needs first. */
   ahead(): void {
     this.#feed.ahead();

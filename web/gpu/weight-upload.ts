@@ -35,6 +35,7 @@ export class WeightUpload {
   /** Next chunk to read. */
   #unit = 0;
   #from = 0;
+  #stopped = false;
   readonly #program: Program;
   readonly #plan: GpuPlan;
   readonly #read: ReadWeights;
@@ -84,9 +85,17 @@ export class WeightUpload {
     this.#coming.add(coming);
   }
 
+  /** Reads no more. Returns the staging buffers when none is in use. */
+  async stop(): Promise<GPUBuffer[]> {
+    this.#stopped = true;
+    await this.#drop();
+    await Promise.allSettled(this.#coming);
+    return this.#free;
+  }
+
   /** Starts reads for all free buffers. */
   ahead(): void {
-    while (this.#free.length) {
+    while (this.#free.length && !this.#stopped) {
       const at = this.#next();
       if (!at) return;
       const staging = this.#free.pop()!;

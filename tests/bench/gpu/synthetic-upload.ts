@@ -39,4 +39,7 @@ export class WeightUpload {
   /** Nothing changes what is in the buffer, so it needs no waiting. */
   give(): void {}
   ahead(): void {}
+  async stop(): Promise<GPUBuffer[]> {
+    return [this.#staging];
+  }
 }

@@ -227,6 +227,12 @@ export function moreProducts(h: Harness): void {
   for (const cols of [3, 200])
     product(h, { types: [f16], rows: [66], cols, tokens: 9, add: true, bias: true });
   product(h, { types: [30], rows: [1], cols: 7, tokens: 40 });
+  // The thin matrices of LoRA adapters: those of several parts, and one whose product is added.
+  for (const tokens of [1, 12]) {
+    product(h, { types: [0, f16, 30], rows: [8, 4, 1], cols: 96, tokens });
+    product(h, { types: [0], rows: [70], cols: 4, tokens, add: true, scale: 0.5 });
+    product(h, { types: [f16], rows: [70], cols: 1, tokens, add: true, scale: 2 });
+  }
   product(h, { types: [q80, q80, q80], rows: [9, 3, 6], cols: 96, tokens: 1, norm: true });
   product(h, {
     types: [q80, q80, q80],
