@@ -165,9 +165,9 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
     const one = named('llama.ab');
     const lora = adaptersOf(one);
     const cpu = await globalThis.loadCpu(fileOf(one), { contextLength: 128, lora });
-    const prompts = [one.prompt, one.prompt.slice(3, 20), one.prompt.slice(9)];
+    const prompts = ['mill river and fox', ' fox', ' 42 and mill river river'];
     const expected = [];
-    for (const prompt of prompts) expected.push(await choices(cpu, prompt, 12));
+    for (const prompt of prompts) expected.push(await choices(cpu.session(), prompt, 12));
     await cpu.dispose();
     for (const options of [{ parallel: 3 }, { draft: 'ngram' }, { gpuLayers: 1 }])
       await onGpu(one, { ...options, lora }, async (gpu, warnings) => {
