@@ -86,6 +86,9 @@ struct EngineBinding {
   generate::Counts draft_counts;                // of all earlier generations
   std::array<uint8_t, kStageBytes> stage;
   std::vector<session::WeightHash> weight_hashes;  // of the model and the projector
+#ifdef SLUICE_GPU
+  Hash64 state_hash;  // of the pieces of a state that have been read, if the GPU has the KV cache
+#endif
   const gguf::Header* projector = nullptr;
   std::vector<uint8_t> states;
   Status error;

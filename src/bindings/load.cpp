@@ -80,6 +80,9 @@ Result<session::EngineOptions> engine_options(EngineBinding& b, const val& o) {
   options.spare = beside_heap;
   options.min_batch = b.min_batch;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
+#ifdef SLUICE_GPU
+  if (is_true(o, "kvOnGpu")) options.kv_rows = 0;
+#endif
   options.context_from = session::parse_context_from(text_or_none(o, "contextFrom"));
   options.min_budget = static_cast<uint64_t>(number_or(o, "minBudget", 0));
   options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));

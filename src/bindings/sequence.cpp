@@ -16,6 +16,23 @@ void begin_state(EngineBinding& b) {
   b.weight_hashes = {};  // frees their lists of samples
 }
 
+#ifdef SLUICE_GPU
+// The bytes of a KV cache on the GPU are in the stage, but not in the state's hash. So it is made
+// here, from the pieces in order.
+void add_to_hash(EngineBinding& b, uint64_t offset, unsigned length) {
+  const session::Sequence& sequence = b.session().sequence();
+  if (!sequence.cache().shape().on_gpu) return;
+  const uint64_t end = sequence.state_bytes() - sizeof(uint64_t);
+  const uint64_t summed = std::min<uint64_t>(length, end - std::min(end, offset));
+  if (offset == 0) b.state_hash = {};
+  b.state_hash.add({b.stage.data(), static_cast<size_t>(summed)});
+  const uint64_t value = b.state_hash.value();
+  for (uint64_t i = summed; i < length; ++i) {
+    b.stage[i] = static_cast<uint8_t>(value >> (8 * (offset + i - end)));
+  }
+}
+#endif
+
 }  // namespace
 
 val tokenize(EngineBinding& b, const val& bytes, unsigned how) {
@@ -80,7 +97,12 @@ void identify(EngineBinding& b, unsigned length) {
 bool read_state(EngineBinding& b, double offset, unsigned length) {
   if (length > b.stage.size()) return b.fail(too_long(b.stage.size()));
   if (offset == 0) begin_state(b);
-  return b.checked(b.session().read_state(static_cast<uint64_t>(offset), {b.stage.data(), length}));
+  const uint64_t from = static_cast<uint64_t>(offset);
+  if (!b.checked(b.session().read_state(from, {b.stage.data(), length}))) return false;
+#ifdef SLUICE_GPU
+  add_to_hash(b, from, length);
+#endif
+  return true;
 }
 
 bool begin_restore(EngineBinding& b, double bytes) {

@@ -63,26 +63,28 @@ void GpuExecutor::drop(const session::Sequence& sequence) {
     parts_[i].sequence = nullptr;
     lanes_[i].lost = 1;
   }
+  if (again_ == &sequence) {  // begins again without it
+    again_ = nullptr;
+    return cpu_.begin(*held_of_, n_, spec_);
+  }
   cpu_.drop(sequence);
 }
 
-// The KV cache on the GPU that is, or from now on will be, the sequence's.
-size_t GpuExecutor::slot_of(session::Sequence& sequence) {
-  const auto own = [&](const Copy& copy) { return copy.of == &sequence || copy.of == nullptr; };
-  auto at = std::find_if(copies_.begin(), copies_.end(), own);
-  if (at == copies_.end()) at = copies_.begin();
-  if (at->of != &sequence || at->restores != sequence.restores()) {
-    *at = {&sequence, sequence.restores(), 0};
+// The sequence's KV cache on the GPU.
+GpuExecutor::Copy& GpuExecutor::copy_of(session::Sequence& sequence) {
+  Copy& copy = copies_[sequence.cache().index()];
+  if (copy.of != &sequence || copy.restores != sequence.restores()) {
+    copy = {&sequence, sequence.restores(), 0};
   }
   // The rows that the GPU has of positions to be computed are outdated, whoever computes them.
-  at->held = std::min(at->held, sequence.position());
-  return static_cast<size_t>(at - copies_.begin());
+  copy.held = std::min(copy.held, sequence.position());
+  return copy;
 }
 
 // The GPU now has the rows of the batch that it has computed, the first `n` of a single sequence.
 void GpuExecutor::hold(int32_t n) {
-  if (parts_.empty()) copies_[pass_.slot].held = kept_at_ = pass_.first + n;
-  for (size_t i = 0; i < parts_.size(); ++i) {
+  if (spec_.parts.empty()) copies_[pass_.slot].held = kept_at_ = pass_.first + n;
+  for (size_t i = 0; i < spec_.parts.size(); ++i) {
     if (parts_[i].sequence != nullptr) copies_[lanes_[i].slot].held = lanes_[i].first + lanes_[i].n;
   }
 }
@@ -97,7 +99,7 @@ int32_t GpuExecutor::max_queue() const {
 
 // Makes a queue a batch of its first token, for a step whose token the caller chooses.
 void GpuExecutor::to_single_step() {
-  n_ = 1;
+  n_ = parts_[0].n = 1;
   spec_.first_row = 0;
   spec_.queue = nullptr;
   held_of_->begin_batch(n_);
@@ -106,6 +108,8 @@ void GpuExecutor::to_single_step() {
 void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::BatchSpec& spec) {
   ++pass_.serial;
   pass_.state = GpuPass::kNone;
+  failure_ = {};
+  again_ = nullptr;
   const bool same = held_of_ == &sequence && restores_ == sequence.restores();
   // The GPU has recurrent states of one position only, and none until this pass is done.
   pass_.kept = same && kept_at_ == sequence.position() ? 1 : 0;
@@ -113,15 +117,16 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   held_of_ = &sequence;
   restores_ = sequence.restores();
   parts_.assign(spec.parts.begin(), spec.parts.end());
-  static_cast<void>(slot_of(sequence));
-  int32_t tokens = parts_.empty() ? n : 0;
+  const bool alone = parts_.empty();
+  if (alone) parts_.push_back({&sequence, n, spec.first_row, spec.n_rows});
+  int32_t tokens = 0;
   for (const session::BatchPart& part : parts_) {
-    static_cast<void>(slot_of(*part.sequence));
+    static_cast<void>(copy_of(*part.sequence));
     tokens += part.n;
   }
   n_ = n;
   spec_ = spec;
-  spec_.parts = parts_;  // the caller's do not outlive this
+  if (!alone) spec_.parts = parts_;  // the caller's do not outlive this
   for (GpuPass& lane : lanes_) lane.lost = 0;
   where_ = for_gpu(tokens, spec) ? Where::kEmbedding : Where::kCpu;
   if (spec_.queue != nullptr && (where_ == Where::kCpu || n > max_queue())) to_single_step();
@@ -159,17 +164,16 @@ void GpuExecutor::describe(const session::BatchPart& part, size_t lane, GpuPass&
     rows[4 * i + 2] = sequence.state_before(layer);
     rows[4 * i + 3] = sequence.state_after(layer);
   }
-  const size_t slot = slot_of(*part.sequence);
   pass.rows = address(rows);
-  pass.slot = static_cast<uint32_t>(slot);
-  pass.held = copies_[slot].held;
+  pass.slot = static_cast<uint32_t>(cache.index());
   pass.first = sequence.position();
+  pass.held = cache.shape().on_gpu ? pass.first : copy_of(*part.sequence).held;
   pass.first_row = part.first_row;
 }
 
 void GpuExecutor::hand_over() {
-  if (parts_.empty()) {
-    describe({held_of_, n_, spec_.first_row, spec_.n_rows}, 0, pass_);
+  if (spec_.parts.empty()) {
+    describe(parts_[0], 0, pass_);
   } else {
     pass_.n = pass_.n_rows = pass_.first_row = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
@@ -178,7 +182,7 @@ void GpuExecutor::hand_over() {
       pass_.n_rows += parts_[i].n_rows;
     }
   }
-  pass_.n_lanes = static_cast<uint32_t>(parts_.size());
+  pass_.n_lanes = static_cast<uint32_t>(spec_.parts.size());
   const session::ComputeBuffer& working = cx_.working;
   const size_t n_ropes = cx_.program.ropes.size();
   for (size_t i = 0; i < n_ropes; ++i) {
@@ -222,24 +226,103 @@ void GpuExecutor::hand_over() {
   cx_.times.enter(session::TimePart::kGpu);
 }
 
+// How many positions of the batch's sequences need memory.
+int32_t GpuExecutor::kv_needed() const {
+  int32_t most = 0;
+  for (const session::BatchPart& part : parts_) {
+    if (part.sequence != nullptr) most = std::max(most, part.sequence->position() + part.n);
+  }
+  return most;
+}
+
+// After the GPU device is lost with the only KV cache: plans memory for as much of one as fits.
+Step GpuExecutor::take_kv_back() {
+  if (pass_.lost != 0) {
+    if (!settle_reads()) return Step::kBlocked;
+    for (int32_t n = cx_.plan.kv.shape.n_ctx; n >= kv_needed(); n -= n / 8 + 1) {
+      if (!replanner_.hold_kv(n).ok()) continue;
+      kv_rows_ = n;
+      for (Copy& copy : copies_) copy.held = 0;
+      return Step::kProgress;
+    }
+  }
+  return no_memory();
+}
+
+Step GpuExecutor::no_memory() {
+  failure_ = error(Code::kBudgetTooSmall, "the memory budget has no room for the KV cache");
+  return Step::kFailed;
+}
+
+// Begins to compute a sequence of the batch again whose rows memory lacks. False: there is none.
+bool GpuExecutor::recompute() {
+  for (const session::BatchPart& part : parts_) {
+    session::Sequence* const sequence = part.sequence;
+    if (sequence == nullptr || copy_of(*sequence).held >= sequence->position()) continue;
+    again_ = sequence;
+    again_to_ = sequence->position();
+    sequence->rewind(0);
+    recompute_batch();
+    return true;
+  }
+  return false;
+}
+
+// Begins the next batch of that sequence, or again the one that had to wait for it.
+void GpuExecutor::recompute_batch() {
+  copy_of(*again_).held = again_->position();
+  again_n_ = std::min(cx_.plan.batch.n_batch, again_to_ - again_->position());
+  if (again_n_ > 0) {
+    again_->begin_batch(again_n_);
+    return cpu_.begin(*again_, again_n_, {});
+  }
+  again_ = nullptr;
+  for (const session::BatchPart& part : parts_) {
+    if (part.sequence != nullptr) part.sequence->begin_batch(part.n);
+  }
+  cpu_.begin(*held_of_, n_, spec_);
+}
+
 // Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights
 // itself, and the GPU's copy of the KV cache ends before the batch.
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
+  if (cpu_.at() == 0 && again_ == nullptr) {
+    if (held_of_->cache().shape().on_gpu) return take_kv_back();
+    if (kv_rows_ > 0 && kv_needed() > kv_rows_) return no_memory();
+    if (kv_rows_ > 0 && recompute()) return Step::kProgress;
+  }
   const Step step = cpu_.step(max_ops);
+  if (step == Step::kDone && again_ != nullptr) {
+    again_->commit_batch(again_n_);
+    recompute_batch();
+    return Step::kProgress;
+  }
+  if (step == Step::kDone && kv_rows_ > 0) {
+    for (const session::BatchPart& part : parts_) {
+      if (part.sequence != nullptr)
+        copy_of(*part.sequence).held = part.sequence->position() + part.n;
+    }
+  }
   if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
-  static_cast<void>(slot_of(*held_of_));
+  static_cast<void>(copy_of(*held_of_));
   kept_at_ = -1;
   if (step == Step::kBlocked) cpu_.demand_weights();
   return step;
 }
 
-// After the GPU device is lost, moves its layers to the CPU within the same budget. False while
-// reads are under way, because the plan moves their memory.
-bool GpuExecutor::take_layers_back() {
+// Takes over what was read. False while reads are under way, whose memory a new plan would move.
+bool GpuExecutor::settle_reads() {
   residency::Residency& residency = cx_.weights.residency();
   residency.collect();
   if (residency.requests().under_way() > 0) return false;
   cx_.weights.pack_loaded();
+  return true;
+}
+
+// After the GPU device is lost, moves its layers to the CPU within the same budget. False while
+// reads are under way.
+bool GpuExecutor::take_layers_back() {
+  if (!settle_reads()) return false;
   if (replanner_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;
   return true;
@@ -305,6 +388,7 @@ void GpuExecutor::abandon() {
   ++pass_.serial;
   pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
+  again_ = nullptr;
   cpu_.abandon();
 }
 

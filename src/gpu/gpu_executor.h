@@ -8,6 +8,9 @@
 // that stay when a block of the KV cache is evicted: they are uploaded, and the queries that it
 // measures attention with come back. If only the first layers are on the GPU,
 // it returns their residual stream instead of logits, and the CPU continues from there.
+// If the KV cache does not fit in memory (kv::KvShape::on_gpu), the GPU has the only one. When the
+// device is lost, memory is planned for as many positions as fit, and the CPU computes each
+// sequence again from its tokens before it continues.
 #pragma once
 
 #include <string>
@@ -35,8 +38,8 @@ struct GpuPass {
   int32_t held = 0;                   // leading positions that the GPU's copy of the KV cache has
   int32_t layer = -1;                 // the layer being computed, set by JavaScript
   uint32_t vectors = 0;               // address of [vecs] addresses of f32
-  // Address of [layers][4] addresses: the first head's keys and values, the recurrent state before
-  // the batch, and the destination of the state after it.
+  // Address of [layers][4] addresses: the first head's keys and values (null: the GPU has the only
+  // ones), the recurrent state before the batch, and the destination of the state after it.
   uint32_t rows = 0;
   uint32_t on_gpu = 0;  // passes that the GPU has computed
   uint32_t least = 1;   // tokens of the smallest batch to run on the GPU
@@ -101,7 +104,9 @@ class GpuExecutor final : public session::Executor {
     return {chosen_.data(), spec_.queue != nullptr ? pass_.n_chosen : 0};
   }
   [[nodiscard]] const session::Sequence* sequence() const override { return cpu_.sequence(); }
-  [[nodiscard]] const Status& failure() const override { return cpu_.failure(); }
+  [[nodiscard]] const Status& failure() const override {
+    return failure_.ok() ? cpu_.failure() : failure_;
+  }
   [[nodiscard]] std::span<float> logits(int32_t row) const override { return cpu_.logits(row); }
   [[nodiscard]] std::span<float> embedding(int32_t i) const override { return cpu_.embedding(i); }
   [[nodiscard]] int32_t layer() const override;
@@ -116,17 +121,24 @@ class GpuExecutor final : public session::Executor {
   [[nodiscard]] bool refused() const;
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
   void to_single_step();
-  // The leading positions of a sequence that one of JavaScript's KV caches has.
+  // The leading positions of a sequence that one of JavaScript's KV caches has. After a loss of the
+  // only one: that the engine's has.
   struct Copy {
     session::Sequence* of = nullptr;
     uint32_t restores = 0;
     int32_t held = 0;
   };
-  [[nodiscard]] size_t slot_of(session::Sequence& sequence);
+  [[nodiscard]] Copy& copy_of(session::Sequence& sequence);
   void describe(const session::BatchPart& part, size_t lane, GpuPass& pass);
   void hold(int32_t n);
   [[nodiscard]] bool vectors_ready();
   [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
+  [[nodiscard]] bool settle_reads();
+  [[nodiscard]] int32_t kv_needed() const;
+  [[nodiscard]] session::Step take_kv_back();
+  [[nodiscard]] session::Step no_memory();
+  [[nodiscard]] bool recompute();
+  void recompute_batch();
   [[nodiscard]] bool take_layers_back();
   void hand_over();
 
@@ -137,11 +149,18 @@ class GpuExecutor final : public session::Executor {
   GpuPass pass_;
   Where where_ = Where::kCpu;
   bool watched_ = false, taken_back_ = false;
+  Status failure_;
+  // Positions for which memory was planned after a loss; 0: the plan is that of the load.
+  int32_t kv_rows_ = 0;
+  // A sequence of the batch that the CPU computes again, up to this position, and tokens of the
+  // batch that does so.
+  session::Sequence* again_ = nullptr;
+  int32_t again_to_ = 0, again_n_ = 0;
   bool media_mats_ = false;  // rows of pictures have matrices of their own
   session::BatchSpec spec_;
   int32_t n_ = 0;
   std::vector<Copy> copies_;               // by GpuPass::slot
-  std::vector<session::BatchPart> parts_;  // of a batch of several sequences
+  std::vector<session::BatchPart> parts_;  // of the batch, at least one
   std::vector<GpuPass> lanes_;             // of these
   // The batch's (first) sequence, and the position whose recurrent states the GPU has; -1: none.
   session::Sequence* held_of_ = nullptr;

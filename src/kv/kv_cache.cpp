@@ -11,7 +11,8 @@ int64_t head_bytes(const LayerShape& l) {
 }
 
 // Bytes of a layer's KV cache. The recurrent state, if any, follows it.
-uint64_t attention_bytes(const LayerShape& l) {
+uint64_t attention_bytes(const KvShape& s, const LayerShape& l) {
+  if (s.on_gpu) return 0;
   const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(head_bytes(l));
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -19,7 +20,7 @@ uint64_t attention_bytes(const LayerShape& l) {
 uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {
   const uint64_t copies = 2 + static_cast<uint64_t>(s.n_checkpoints);
   const uint64_t bytes =
-      attention_bytes(l) + copies * static_cast<uint64_t>(l.state) * sizeof(float);
+      attention_bytes(s, l) + copies * static_cast<uint64_t>(l.state) * sizeof(float);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -96,30 +97,32 @@ uint64_t KvShape::bytes() const {
 }
 
 uint8_t* KvCache::part(int32_t layer, int32_t head, KvPart part) const {
+  if (shape().on_gpu) return nullptr;
   const LayerShape& l = this->layer(layer);
   int64_t at = head * head_bytes(l);
   for (const KvPart before : kKvParts) {
     if (before == part) break;
     at += l.part(before).total();
   }
-  return base_ + layout_->offset[static_cast<size_t>(layer)] + at;
+  return base(layer) + at;
 }
 
 float* KvCache::state(int32_t layer, int32_t copy) const {
   const LayerShape& l = this->layer(layer);
-  uint8_t* states = base_ + layout_->offset[static_cast<size_t>(layer)] + attention_bytes(l);
+  uint8_t* states = base(layer) + attention_bytes(shape(), l);
   return reinterpret_cast<float*>(states) + copy * l.state;
 }
 
-Status KvPool::init(KvShape shape, int32_t n_sequences) {
-  layout_.shape = std::move(shape);
-  stride_ = 0;
-  for (const LayerShape& l : layout_.shape.layers) {
-    layout_.offset.push_back(stride_);
-    stride_ += layer_bytes(layout_.shape, l);
+Status KvPool::init(const KvShape& shape, int32_t n_sequences) {
+  layout_.shape = shape;
+  layout_.offset.clear();
+  layout_.stride = 0;
+  for (const LayerShape& l : shape.layers) {
+    layout_.offset.push_back(layout_.stride);
+    layout_.stride += layer_bytes(shape, l);
   }
-  taken_.assign(static_cast<size_t>(n_sequences), 0);
-  return memory_.allocate(stride_ * static_cast<uint64_t>(n_sequences));
+  taken_.resize(static_cast<size_t>(n_sequences));
+  return layout_.memory.allocate(layout_.stride * static_cast<uint64_t>(n_sequences));
 }
 
 bool KvPool::acquire(KvCache* out) {
@@ -127,15 +130,14 @@ bool KvPool::acquire(KvCache* out) {
     if (taken_[i] != 0) continue;
     taken_[i] = 1;
     out->layout_ = &layout_;
-    out->base_ = memory_.as<uint8_t>() + i * stride_;
+    out->index_ = i;
     return true;
   }
   return false;
 }
 
 void KvPool::release(const KvCache& cache) {
-  const uint64_t at = static_cast<uint64_t>(cache.base_ - memory_.as<uint8_t>());
-  taken_[stride_ == 0 ? 0 : at / stride_] = 0;
+  taken_[cache.index_] = 0;
 }
 
 }  // namespace sluice::kv

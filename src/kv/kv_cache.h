@@ -85,6 +85,7 @@ struct KvShape {
   bool answers = false;       // encoder-decoder: the encoder's input as one batch, then the decoder
   Eviction eviction{};        // of all heavy-hitter layers
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a sequence may keep
+  bool on_gpu = false;        // the GPU has the KV cache, and only recurrent states have memory
 
   [[nodiscard]] bool recurrent() const;
   [[nodiscard]] bool quantized() const;
@@ -103,6 +104,7 @@ class KvCache {
   [[nodiscard]] const LayerShape& layer(int32_t index) const {
     return layout_->shape.layers[static_cast<size_t>(index)];
   }
+  // Null if the GPU has the KV cache.
   [[nodiscard]] uint8_t* part(int32_t layer, int32_t head, KvPart part) const;
   // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). The stride of
   // values that lie in their keys is dk.
@@ -141,6 +143,8 @@ class KvCache {
   // [state] f32 of a recurrent layer. Copies 0 and 1 alternate as the state before and after a
   // batch, so abandoning a batch costs nothing. Copy 2 + i is checkpoint i.
   [[nodiscard]] float* state(int32_t layer, int32_t copy) const;
+  // Its number in the pool.
+  [[nodiscard]] size_t index() const { return index_; }
 
  private:
   friend class KvPool;
@@ -150,24 +154,29 @@ class KvCache {
   struct Layout {
     KvShape shape;
     std::vector<uint64_t> offset;  // of each layer, bytes
+    uint64_t stride = 0;           // bytes of a sequence
+    AlignedBuffer memory;
   };
+  [[nodiscard]] uint8_t* base(int32_t layer) const {
+    return layout_->memory.as<uint8_t>() + index_ * layout_->stride +
+           layout_->offset[static_cast<size_t>(layer)];
+  }
   const Layout* layout_ = nullptr;
-  uint8_t* base_ = nullptr;
+  size_t index_ = 0;
 };
 
 // The memory of all sequences; their number comes from the plan.
 class KvPool {
  public:
-  [[nodiscard]] Status init(KvShape shape, int32_t n_sequences);
+  // Again, for as many sequences: what they hold is lost.
+  [[nodiscard]] Status init(const KvShape& shape, int32_t n_sequences);
   // Memory for one more sequence; false if all of it is in use.
   [[nodiscard]] bool acquire(KvCache* out);
   void release(const KvCache& cache);
 
  private:
   KvCache::Layout layout_;
-  AlignedBuffer memory_;
   std::vector<uint8_t> taken_;
-  uint64_t stride_ = 0;
 };
 
 }  // namespace sluice::kv

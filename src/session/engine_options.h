@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -73,6 +74,8 @@ struct EngineOptions {
   // KV cache types. auto: the most precise that take at most a quarter of the budget with the
   // context that a model has without a budget. If none do, or these do not fit, the smaller ones.
   kv::KvTypes kv;
+  // First positions of the KV cache that have memory; 0: none, the GPU has it.
+  int32_t kv_rows = std::numeric_limits<int32_t>::max();
   // With a policy that evicts: if `n_ctx` exceeds the cache's capacity, it limits the length of a
   // sequence, which is otherwise practically unlimited. Without a capacity, n_ctx is the capacity.
   kv::KvPolicy kv_policy;

@@ -183,6 +183,12 @@ Status Planner::set_sessions(const EngineOptions& options, int32_t n_ctx, Memory
   plan.context.endless = plan.kv.layout.evicts() && (options.kv_policy.capacity == 0 ||
                                                      options.n_ctx <= plan.kv.layout.positions);
   plan.kv.shape = kv_shape(program_, n_ctx, plan.kv.layout, options.kv);
+  plan.kv.shape.on_gpu = options.kv_rows == 0;
+  if (options.kv_rows > 0) {
+    for (kv::LayerShape& layer : plan.kv.shape.layers) {
+      layer.capacity = std::min(layer.capacity, options.kv_rows);
+    }
+  }
   if (plan.kv.shape.bidirectional && plan.kv.shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "

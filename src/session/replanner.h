@@ -37,6 +37,9 @@ class Replanner {
   // 0: the CPU computes all layers. Call between passes or as a batch begins. Errors:
   // set_memory_budget's.
   [[nodiscard]] Status offload_layers(int32_t layers);
+  // Memory for the first `positions` of a KV cache that the GPU had (EngineOptions::kv_rows). What
+  // sequences hold is lost. Call as offload_layers. Errors: set_memory_budget's.
+  [[nodiscard]] Status hold_kv(int32_t positions);
 
   // Replaces the adapters, within the same budget; none: the bare model. Sessions recompute what
   // the old adapters computed. No pass and no read may be pending. The old and new adapters must

@@ -118,7 +118,8 @@ class Sequence {
 
   // --- saved state; layout: session_state.cpp ---------------------------------------------------
   [[nodiscard]] uint64_t state_bytes() const;
-  // Reads bytes [offset, offset + out.size()) of it.
+  // Reads bytes [offset, offset + out.size()) of it. Bytes of a KV cache on the GPU stay as they
+  // are in `out`, and the hash lacks them.
   [[nodiscard]] Status read_state(const Fingerprint& fingerprint, uint64_t offset,
                                   std::span<uint8_t> out) const;
   // Restores a saved state, in pieces and in order; the last piece completes it. Until then, and

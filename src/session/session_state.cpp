@@ -82,7 +82,7 @@ struct StateForm {
   }
 
   // Calls segment(memory, bytes) for everything between head and hash, in order. `memory` is null
-  // for data that the sequence has no slot for.
+  // for data that the sequence has no slot for, and for a KV cache on the GPU.
   template <typename Segment>
   void visit_body(const Sequence& t, Segment&& segment) const {
     const int64_t position = header.position;
@@ -142,7 +142,8 @@ struct StateForm {
     while (from < to) {
       const int64_t place = from % part.units;
       const int64_t n = std::min(to - from, part.units - place);
-      segment(memory + place * part.bytes, static_cast<uint64_t>(n) * bytes);
+      segment(memory == nullptr ? nullptr : memory + place * part.bytes,
+              static_cast<uint64_t>(n) * bytes);
       from += n;
     }
   }
@@ -176,9 +177,11 @@ Status Sequence::read_state(const Fingerprint& fingerprint, uint64_t offset,
   uint64_t at = 0;
   const auto segment = [&](const void* memory, uint64_t n) {
     const uint8_t* from = static_cast<const uint8_t*>(memory);
-    if (whole && at < total - kSumBytes) sum.add({from, static_cast<size_t>(n)});
-    const uint64_t begin = std::max(at, offset), end = std::min(at + n, offset + out.size());
-    if (begin < end) std::memcpy(&out[begin - offset], from + (begin - at), end - begin);
+    if (from != nullptr) {
+      if (whole && at < total - kSumBytes) sum.add({from, static_cast<size_t>(n)});
+      const uint64_t begin = std::max(at, offset), end = std::min(at + n, offset + out.size());
+      if (begin < end) std::memcpy(&out[begin - offset], from + (begin - at), end - begin);
+    }
     at += n;
   };
   segment(&form.header, sizeof form.header);

@@ -1,5 +1,5 @@
 // Layers are offloaded to another device and taken back: the plan, including experts, and the
-// logits are what they were before.
+// logits are what they were before. So is a KV cache that the device had, for all positions or few.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -39,6 +39,41 @@ TEST(GpuOffload, AreRestoredWhenTakenBack) {
     Opened other = open_model(r.path, options);
     ASSERT_NE(other.session, nullptr);
     const std::vector<float> expected = all_logits(other, r.prompt, 1);
+    ASSERT_EQ(ours.size(), expected.size());
+    EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0) << name;
+  }
+}
+
+TEST(GpuOffload, AKvCacheIsTakenBack) {
+  const std::vector<std::string> names = {"lfm2", "mistral-window"};
+  const std::vector<Reference> found = read_manifest(fixture_folder("families"), &names);
+  ASSERT_EQ(found.size(), names.size());
+  for (const Reference& r : found) {
+    const char* name = r.name.c_str();
+    const auto n = static_cast<int32_t>(r.prompt.size());
+    session::EngineOptions options;
+    options.n_ctx = 4096;
+    options.n_threads = 2;
+    const uint64_t in_memory = smallest_budget(r.path, options);
+    Opened whole = open_model(r.path, options);
+    ASSERT_NE(whole.session, nullptr);
+    const std::vector<float> expected = all_logits(whole, r.prompt, 1);
+    const session::MemoryPlan& other = whole.model->engine().plan();
+    options.kv_rows = 0;
+    options.memory_budget = smallest_budget(r.path, options) + (1 << 17);
+    ASSERT_LT(options.memory_budget, in_memory) << name;
+    Opened opened = open_model(r.path, options);
+    ASSERT_NE(opened.session, nullptr);
+    session::Engine& engine = opened.model->engine();
+    const session::MemoryPlan& plan = engine.plan();
+    EXPECT_EQ(plan.kv.shape.recurrent(), plan.bytes.kv > 0) << name;
+    EXPECT_EQ(engine.replanner().hold_kv(4096).code(), Code::kBudgetTooSmall) << name;
+    EXPECT_TRUE(plan.kv.shape.on_gpu) << name;
+    ASSERT_TRUE(engine.replanner().hold_kv(n).ok()) << name;
+    EXPECT_FALSE(plan.kv.shape.on_gpu) << name;
+    EXPECT_LT(plan.bytes.kv, other.bytes.kv) << name;
+    EXPECT_LE(plan.total(), plan.budget.bytes) << name;
+    const std::vector<float> ours = all_logits(opened, r.prompt, 1);
     ASSERT_EQ(ours.size(), expected.size());
     EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0) << name;
   }

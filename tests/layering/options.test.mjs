@@ -191,7 +191,7 @@ test('the binding reads every option that the worker gets, and the table has it'
     [],
   );
   // What the worker adds.
-  const added = ['held', 'minBudget', 'minThreads', 'directReads', 'storeBandwidth'];
+  const added = ['held', 'minBudget', 'minThreads', 'directReads', 'storeBandwidth', 'kvOnGpu'];
   assert.deepEqual(
     [...new Set(reads)].filter((name) => !known.has(name) && ![...chosen, ...added].includes(name)),
     [],

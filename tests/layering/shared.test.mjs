@@ -216,6 +216,14 @@ test('the engine and SluiceError have the same codes', () => {
     [...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)),
     [],
   );
-  const web = ['WORKER_LOST', 'DISPOSED', 'WORKER_LOAD', 'WASM_LOAD', 'MODULE_LOAD', 'QUOTA'];
+  const web = [
+    'WORKER_LOST',
+    'DISPOSED',
+    'WORKER_LOAD',
+    'WASM_LOAD',
+    'MODULE_LOAD',
+    'QUOTA',
+    'DEVICE_LOST',
+  ];
   assert.deepEqual(codes.filter((code) => !engine.includes(code)).sort(), web.sort());
 });

@@ -374,6 +374,57 @@ TEST(Sequence, DamagedStatesAreErrorsAndLeaveItEmpty) {
   to.expect_right();
 }
 
+// A KV cache on the GPU has no memory. The saved state of such a sequence has the caller's bytes in
+// its place, and what memory has is restored.
+TEST(Sequence, StatesOfAKvCacheOnTheGpu) {
+  std::mt19937 random(7);
+  const kv::KvShape shape = shape_of({true, true, true}, 70, 2);
+  Rig rig(shape);
+  rig.batch(some_tokens(random, 66), true);
+  const std::vector<uint8_t> state = saved(rig.line(), random);
+  kv::KvShape apart = shape;
+  apart.on_gpu = true;
+  EXPECT_EQ(apart.bytes(), shape_of({false, false, true}, 70, 2).bytes());
+  kv::KvPool pool;
+  ASSERT_TRUE(pool.init(apart, 2).ok());
+  kv::KvCache caches[2];
+  for (kv::KvCache& cache : caches) ASSERT_TRUE(pool.acquire(&cache));
+  EXPECT_EQ(caches[1].index(), 1u);
+  EXPECT_EQ(caches[1].keys(0, 1), nullptr);
+  EXPECT_EQ(caches[1].part(1, 0, kv::KvPart::kValues), nullptr);
+  Sequence line(caches[1]);
+  ASSERT_TRUE(restore(line, state, random).ok());
+  EXPECT_EQ(line.position(), 66);
+  EXPECT_TRUE(std::equal(line.tokens().begin(), line.tokens().end(), rig.line().tokens().begin()));
+  for (int32_t layer = 3; layer < 5; ++layer) {
+    EXPECT_EQ(*line.state_before(layer), *rig.line().state_before(layer));
+  }
+  ASSERT_EQ(line.state_bytes(), state.size());
+  std::vector<uint8_t> again = state;
+  constexpr size_t kHash = sizeof(uint64_t);
+  std::fill(again.end() - kHash, again.end(), uint8_t{0});
+  ASSERT_TRUE(line.read_state(kFingerprint, 0, again).ok());
+  EXPECT_TRUE(std::equal(state.begin(), state.end() - kHash, again.begin()));
+  std::vector<uint8_t> blank(state.size());
+  ASSERT_TRUE(line.read_state(kFingerprint, 0, blank).ok());
+  EXPECT_FALSE(std::equal(state.begin(), state.end() - kHash, blank.begin()));
+}
+
+TEST(KvPool, BeginsAgainWithTheSameSequences) {
+  kv::KvShape shape = shape_of({true, false, false}, 70, 0);
+  shape.on_gpu = true;
+  kv::KvPool pool;
+  ASSERT_TRUE(pool.init(shape, 2).ok());
+  kv::KvCache one, other;
+  ASSERT_TRUE(pool.acquire(&one));
+  shape.on_gpu = false;
+  ASSERT_TRUE(pool.init(shape, 2).ok());
+  ASSERT_TRUE(pool.acquire(&other));
+  EXPECT_FALSE(pool.acquire(&other));
+  EXPECT_NE(one.keys(0, 0), nullptr);
+  EXPECT_EQ(other.keys(0, 0) - one.keys(0, 0), static_cast<ptrdiff_t>(shape.bytes()));
+}
+
 TEST(KvPool, SequencesShareNothing) {
   kv::KvPool pool;
   ASSERT_TRUE(pool.init(shape_of({true, true, true}, 70, 2), 3).ok());

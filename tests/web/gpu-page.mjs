@@ -352,10 +352,11 @@ async function disposals(source, prompt, { times, seed, count, options }) {
 async function twinSessions(
   source,
   prompt,
-  { seed, operations, options = {}, kernels, gap = 0.02 },
+  { seed, operations, options = {}, gpuOptions = {}, kernels, gap = 0.02 },
 ) {
   const gpuEngine = await gpuOf(source, {
     ...options,
+    ...gpuOptions,
     ...(kernels && { workerUrl: workerFor(kernels) }),
   });
   const cpu = await loadCpu(source, options);

@@ -106,7 +106,7 @@ async function measured(
   // Time that a decode step waits for weights. A prefill batch divides it among its tokens.
   const waits = Math.max(0, decode - 1000 / compute);
   const prefill = info.macsPerToken * sample + waits / kBatch;
-  const streamed = Math.max(0, info.bytesPerToken + plan.kv - budget);
+  const streamed = Math.max(0, info.bytesPerToken + plan.kv + plan.kvOnGpu - budget);
   const stored = speed.cacheBytesPerSecond ? 1000 / speed.cacheBytesPerSecond : 0;
   const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
   const part = attempt(gpuLayers === undefined, () =>

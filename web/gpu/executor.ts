@@ -8,7 +8,8 @@ import type { GpuKernels } from '../protocol/types.js';
 import { kernelsOf } from './adapter.js';
 import { keepDevice, type OpenDevice } from './open-device.js';
 import { Buffers, Usage, writeFrom } from './buffers.js';
-import { GpuKvCache } from './kv-cache.js';
+import { cacheBytes, GpuKvCache } from './kv-cache.js';
+import type { KvState } from './kv-state.js';
 import type { ReadWeights } from './weight-upload.js';
 import { Pieces, WeightUnits } from './weight-units.js';
 import { Kernels, kSplit, type Memory, type Recorder } from './kernels.js';
@@ -58,6 +59,8 @@ const kLookMs = 20;
 
 export class GpuExecutor {
   lost = false;
+  /** Saves and restores sequences, if the engine has no memory for the KV cache. */
+  readonly kvState: KvState | undefined;
   readonly #counts = {
     gpuPasses: 0,
     submits: 0,
@@ -127,13 +130,15 @@ export class GpuExecutor {
     this.#tables = new Map(
       tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
     );
-    const { parallel, recurrent, rareOps, rows, KvEviction } = parts;
+    const { parallel, recurrent, rareOps, rows, KvEviction, KvState } = parts;
+    const caches: GpuKvCache[] = [];
     if (recurrent)
       this.#states = new recurrent.GpuRecurrentStates(program, layout.states, memory, arena);
     const ops = [recurrent?.recurrentOps(program, layout.states), rareOps?.(program, layout)];
     const { Writer: Own, each } = parallel?.(Writer, program, memory) ?? { Writer, each: alone };
     this.#sequenceOf = each(() => {
       const cache = new GpuKvCache(program, memory, buffers, rows);
+      caches.push(cache);
       const eviction =
         KvEviction && new KvEviction(program, layout.eviction, memory, buffers, arena);
       const writer = new Own(program, layout, cache.caches, this.#tables, eviction, ops);
@@ -141,6 +146,8 @@ export class GpuExecutor {
     });
     this.#sequence = this.#sequenceOf(this.#words());
     this.#arrange(planFor(0));
+    this.kvState =
+      KvState && new KvState(program, open.device, buffers, caches, cacheBytes(program).stateChunk);
     this.#counts.layers = new Set(
       program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0),
     ).size;
@@ -296,6 +303,10 @@ export class GpuExecutor {
   /** Bytes of GPU memory in use. */
   get bytes(): number {
     return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
+  }
+  /** Bytes of these that are a KV cache of which memory has no copy. */
+  get kvBytes(): number {
+    return this.kvState && !this.lost ? cacheBytes(this.#host.program).total : 0;
   }
   /** Number of layers on the GPU, and the CPU's first operation after them; 0: there is none. */
   get layers(): number {

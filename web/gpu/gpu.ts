@@ -26,6 +26,8 @@ export interface GpuHost {
   /** The model's files. */
   io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
   spec: LoadSpec;
+  /** The engine has no memory for the KV cache. */
+  kvOnGpu: boolean;
   /** Receives warnings: the GPU is lost, or the CPU computes something in its place. */
   progress(event: ProgressEvent): void;
 }
@@ -133,6 +135,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   const program = JSON.parse(binding.attachGpu()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, kWords);
   program.deepstack = words[Word.NDeepstack]!;
+  program.kvOnGpu = host.kvOnGpu;
   try {
     const executor = await GpuExecutor.open(open, {
       memory,

@@ -1,7 +1,8 @@
 // KV cache of a sequence on the GPU, a copy of the engine's own one (src/kv/kv_cache.h). Each layer has
 // a buffer of [capacity] rows; a row has the keys of all heads, then their values. Rows that the GPU
-// lacks are uploaded, and rows that a pass computed are downloaded. A quantized cache is in
-// quantized-cache.ts.
+// lacks are uploaded, and rows that a pass computed are downloaded. If the engine has no memory for its
+// own one (Program.kvOnGpu), nothing is copied; kv-state.ts then saves and restores it. A quantized
+// cache is in quantized-cache.ts.
 
 import { Usage, type Buffers } from './buffers.js';
 import { keptBytes } from './eviction-plan.js';
@@ -69,9 +70,12 @@ export function owners(program: Program): number[] {
   return [...new Set(ops.map(({ att }) => att.cache))];
 }
 
+/** Bytes of rows that are downloaded together when a state is saved. */
+const kStateChunk = 1 << 20;
+
 /**
- * Bytes on the GPU: of all layers and sequences, of the largest layer, and of what n positions change
- * at most.
+ * Bytes on the GPU: of all layers and sequences, of the buffer that saves states, of the largest layer,
+ * and of what n positions change at most and is downloaded.
  */
 export function cacheBytes(program: Program, n = 0) {
   const shapes = owners(program).map((layer) => program.caches[layer]!);
@@ -80,20 +84,26 @@ export function cacheBytes(program: Program, n = 0) {
   const sum = (all: number[]): number => all.reduce((a, b) => a + b, 0);
   return {
     total: program.parallel * (sum(bytes) + sum(shapes.map(keptBytes))),
+    stateChunk: program.kvOnGpu ? Math.max(kStateChunk, ...layers.map(({ row }) => row)) : 0,
     largest: Math.max(0, ...bytes),
     // A group of q4_0 may begin earlier, in each sequence.
-    changed: sum(
-      layers.map(({ row, beside }) => row * (n + (beside && 63 * program.parallel)) + beside * n),
-    ),
+    changed: program.kvOnGpu
+      ? 0
+      : sum(
+          layers.map(
+            ({ row, beside }) => row * (n + (beside && 63 * program.parallel)) + beside * n,
+          ),
+        ),
   };
 }
 
+interface Run {
+  place: number;
+  count: number;
+}
+
 /** Contiguous runs of the ring buffer that hold positions [first, first + n). */
-function* runs(
-  first: number,
-  n: number,
-  capacity: number,
-): Generator<{ place: number; count: number }> {
+function* runs(first: number, n: number, capacity: number): Generator<Run> {
   for (let done = 0; done < n;) {
     const place = (first + done) % capacity;
     const count = Math.min(n - done, capacity - place);
@@ -158,9 +168,10 @@ const halves: RowFormat = {
 export type KvCopies = Pick<GpuKvCache, 'upload' | 'download' | 'settle'>;
 
 export class GpuKvCache {
-  readonly #layers: Layer[] = [];
+  readonly layers: Layer[] = [];
   readonly #memory: WebAssembly.Memory;
-  readonly #format: RowFormat;
+  readonly #copies: boolean;
+  readonly format: RowFormat;
   /** Cache descriptions for the kernels, by layer. */
   readonly caches: (Cache | null)[];
 
@@ -171,7 +182,8 @@ export class GpuKvCache {
     format: RowFormat = halves,
   ) {
     this.#memory = memory;
-    this.#format = format;
+    this.#copies = !program.kvOnGpu;
+    this.format = format;
     this.caches = program.caches.map(() => null);
     for (const index of owners(program)) {
       const shape = program.caches[index]!;
@@ -188,7 +200,7 @@ export class GpuKvCache {
         rows: { at: 0, row, capacity },
         recent: { at, row: beside, capacity: recent },
       };
-      this.#layers.push(layer);
+      this.layers.push(layer);
       this.caches[index] = { buffer, ...format.describe(layer) };
     }
   }
@@ -233,18 +245,24 @@ export class GpuKvCache {
     });
   }
 
-  /** Visits runs of rows that positions [first, first + n) change, as far as they are still there. */
+  /** Visits runs of rows that positions [first, first + n) change, if the engine has them too. */
   #each(
     first: number,
     n: number,
     visit: (layer: Layer, rows: Rows, place: number, count: number) => void,
   ): void {
-    for (const layer of this.#layers)
-      for (const [rows, from, count] of this.#format.spans(layer, first, n)) {
-        const begin = Math.max(from, from + count - rows.capacity);
-        for (const run of runs(begin, from + count - begin, rows.capacity))
-          visit(layer, rows, run.place, run.count);
-      }
+    if (!this.#copies) return;
+    for (const layer of this.layers)
+      for (const [rows, { place, count }] of this.runs(layer, first, n))
+        visit(layer, rows, place, count);
+  }
+
+  /** Runs of rows that positions [first, first + n) of a layer change, if they are still there. */
+  *runs(layer: Layer, first: number, n: number): Generator<[Rows, Run]> {
+    for (const [rows, from, count] of this.format.spans(layer, first, n)) {
+      const begin = Math.max(from, from + count - rows.capacity);
+      for (const run of runs(begin, from + count - begin, rows.capacity)) yield [rows, run];
+    }
   }
 
   #copy(
@@ -257,6 +275,6 @@ export class GpuKvCache {
   ): void {
     const { buffer } = this.#memory;
     const [begin] = new Uint32Array(buffer, words[Word.Rows]! + 16 * layer.index, 1);
-    this.#format.copy(new Uint8Array(buffer), begin!, layer, rows, place, bytes, toGpu);
+    this.format.copy(new Uint8Array(buffer), begin!, layer, rows, place, bytes, toGpu);
   }
 }

@@ -59,6 +59,7 @@ export function roomOf(program: Program, dots: boolean): Room {
       acts +
       readback +
       cache.total +
+      cache.stateChunk +
       tables +
       numbers,
   };

@@ -1,7 +1,7 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
-// quantized or evicts, gpu-parallel.js for the first engine with several sequences, gpu-recurrent.js for
-// the first model with recurrent states, gpu-ops.js for the first one with operations that few have, and
-// gpu-lora.js for the first adapter.
+// quantized, evicts or has no copy in memory, gpu-parallel.js for the first engine with several sequences,
+// gpu-recurrent.js for the first model with recurrent states, gpu-ops.js for the first one with operations
+// that few have, and gpu-lora.js for the first adapter.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
@@ -30,6 +30,7 @@ export const loadAdapters = (): Promise<typeof Lora> =>
 export interface Parts {
   rows?: RowFormat | undefined;
   KvEviction?: typeof Extra.KvEviction | undefined;
+  KvState?: typeof Extra.KvState | undefined;
   parallel?: typeof Parallel.parallel | undefined;
   recurrent?: typeof Recurrent | undefined;
   rareOps?: typeof RareOps.rareOps | undefined;
@@ -43,12 +44,13 @@ export async function loadParts(program: Program): Promise<Parts> {
     const url = new URL('./gpu-parallel.js', import.meta.url);
     parts.parallel = (await asset<typeof Parallel>('gpu-parallel.js', url)).parallel;
   }
-  if (quantized(program) || evicts) {
+  if (quantized(program) || evicts || program.kvOnGpu) {
     const url = new URL('./gpu-kv.js', import.meta.url);
-    const { kernels, rows, KvEviction } = await asset<typeof Extra>('gpu-kv.js', url);
+    const { kernels, rows, KvEviction, KvState } = await asset<typeof Extra>('gpu-kv.js', url);
     useQuantizedKv(kernels);
     if (evicts) parts.KvEviction = KvEviction;
-    else parts.rows = rows;
+    if (quantized(program)) parts.rows = rows;
+    if (program.kvOnGpu) parts.KvState = KvState;
   }
   if (program.caches.some(({ state }) => state)) {
     const url = new URL('./gpu-recurrent.js', import.meta.url);

@@ -253,6 +253,8 @@ export interface Program {
   rowGroup: number;
   /** Layers behind which further values of a picture's rows are added; from Word.NDeepstack. */
   deepstack: number;
+  /** The engine has no memory for the KV cache. */
+  kvOnGpu?: boolean;
   /** If only the first layers run on the GPU (layer-split.ts): the CPU's first operation. */
   cut?: number;
 }

@@ -68,6 +68,11 @@ export type ErrorCode =
    * other programs or tabs, or load with another budget.
    */
   | 'OUT_OF_MEMORY'
+  /**
+   * The GPU is lost with the only KV cache, and `memoryBudget` has no room for this sequence. Fix: set a
+   * larger one with `setMemoryBudget()`; the sequence is recomputed from its tokens.
+   */
+  | 'DEVICE_LOST'
   // Prompt and context
   /** There are no tokens to process. Fix: pass a prompt that is not empty. */
   | 'PROMPT_EMPTY'
@@ -137,8 +142,8 @@ export type ErrorCode =
   | 'WORKER_LOST';
 
 /**
- * Codes that only warnings have (`onProgress`, phase `warning`). A warning can also have an error
- * code. Work continues after a warning.
+ * Codes of warnings (`onProgress`, phase `warning`). A warning can also have an error code. Work
+ * continues after a warning.
  */
 export type WarningCode =
   /** The GPU is lost; the CPU continues at the same token. Fix: nothing, or load again later. */

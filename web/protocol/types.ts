@@ -310,6 +310,11 @@ export interface MemoryPlan {
   streamSlotBytes: number;
   /** KV caches and recurrent states of all sequences. */
   kv: number;
+  /**
+   * KV caches that only the GPU has, because `kv` has no room for them: part of `gpuBudget`, not of
+   * `total`. 0: memory has all.
+   */
+  kvOnGpu: number;
   /** KV cache type. */
   kvType: KvTypes;
   /** Positions that the KV cache can hold. Less than `contextLength` with eviction. */

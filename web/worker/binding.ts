@@ -49,6 +49,8 @@ export interface OpenOptions extends EngineSpec {
    * marked local.
    */
   directReads?: boolean;
+  /** Only in engine.gpu*.wasm: the GPU has the KV cache, and memory holds none. */
+  kvOnGpu?: boolean;
   /**
    * Bytes per second at which weights would stream; 0: unknown. If set, inspect() times the kernels
    * for tens of milliseconds and predicts the speed.

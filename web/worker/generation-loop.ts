@@ -162,7 +162,7 @@ export class GenerationLoop {
     binding.select(answering.slot);
     this.#deliver(answering);
     const outcome = binding.outcome();
-    if (outcome === Step.Failed) this.#end(answering, errorOf(binding));
+    if (outcome === Step.Failed) this.#end(answering, this.#failure());
     else if (outcome === Step.Done || answering.cancelFlag.cancelled) this.#end(answering);
   };
 
@@ -198,9 +198,17 @@ export class GenerationLoop {
         ))
       )
         return false;
-      if (step === Step.Failed) throw errorOf(this.#engine.binding);
+      if (step === Step.Failed) throw this.#failure();
     }
     return true;
+  }
+
+  /** Error of a forward pass. After a loss of the GPU, memory may be too small for its KV cache. */
+  #failure(): SluiceError {
+    const { binding, gpu, kvOnGpu } = this.#engine;
+    const error = errorOf(binding);
+    if (!kvOnGpu || error.code !== 'BUDGET_TOO_SMALL' || (gpu && !gpu.executor.lost)) return error;
+    return new SluiceError('DEVICE_LOST', `The GPU is lost, and ${error.message}`);
   }
 
   /** Loads weights while no other work is in progress. */

@@ -15,7 +15,7 @@ import {
 } from '../io/io.js';
 import { SluiceError, type PlainError } from '../protocol/errors.js';
 import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../protocol/messages.js';
-import type { ModelInfo } from '../protocol/types.js';
+import type { KvType, ModelInfo } from '../protocol/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { errorOf, HeaderLoader } from './header-loader.js';
 import type { Reporter } from './reporter.js';
@@ -50,9 +50,14 @@ export interface Opened {
   info: ModelInfo;
   io: Io;
   gpu?: Gpu | null;
+  /** Only the GPU has the KV cache. */
+  kvOnGpu: boolean;
 }
 
 const kHeaderRoom = 1 << 30;
+/** Types of a KV cache that the GPU can have alone. */
+const kOnGpu = new Set(['f16', 'q8_0', 'q4_0']);
+const evicts = ({ kvPolicy }: LoadSpec['engine']): boolean => !!kvPolicy && kvPolicy !== 'full';
 
 export class Loading {
   #io!: Io;
@@ -95,12 +100,12 @@ export class Loading {
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
-      await this.#refuseBudget(compiled, options);
+      await this.#refuseBudget(compiled, options, !!found?.beside);
       throw error;
     }
     const { binding, memory } = wasm;
     options.held = this.#io.stats.held;
-    let info = await this.#describe(binding, options);
+    let info = await this.#plan(binding, options, !!found?.beside);
     if (found?.beside && !spec.memoryBudget) {
       // Half of what is above the minimum is at least the draft model's.
       const draft = 2 * (this.#draft?.bytes ?? 0);
@@ -125,8 +130,10 @@ export class Loading {
         message: `The memory budget limits the context to ${info.plan.kvCapacity} tokens.`,
       });
     const io = this.#io;
-    const gpu = await found?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
-    return { wasm, binding, memory, compiled, info, io, gpu };
+    const kvOnGpu = options.kvOnGpu === true;
+    const { progress } = this.#reporter;
+    const gpu = await found?.open({ binding, memory, spec, io, kvOnGpu, progress });
+    return { wasm, binding, memory, compiled, info, io, gpu, kvOnGpu };
   }
 
   /** Metadata, memory plan and speed estimate, from the header only. */
@@ -140,13 +147,19 @@ export class Loading {
     await this.#read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const given = {
+    const given: OpenOptions = {
       ...this.#openOptions(budget, threads),
       held: this.#io.stats.held,
       directReads,
       storeBandwidth,
     };
-    const info = await this.#describe(wasm.binding, given);
+    const onGpu = spec.device === 'webgpu' && !spec.gpuLayers;
+    const info = await this.#plan(wasm.binding, given, onGpu, async () => {
+      const compiled = await this.#platform.compile(spec.wasm, 'gpu');
+      const gpu = await this.#instantiate(compiled, headerRoom, threads);
+      await this.#read(gpu);
+      return gpu.binding;
+    });
     info.speed = { ...info.speed, ...network };
     if (spec.device !== 'wasm') {
       const start = async (kernels: string): Promise<EngineWasm> =>
@@ -235,10 +248,37 @@ export class Loading {
   }
 
   /** Not even the header fits. Computes the smallest budget in a larger memory and throws it. */
-  async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<void> {
+  async #refuseBudget(
+    compiled: WebAssembly.Module,
+    options: OpenOptions,
+    onGpu: boolean,
+  ): Promise<void> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#read(wasm);
-    await this.#describe(wasm.binding, { ...options, held: this.#io.stats.held });
+    await this.#plan(wasm.binding, { ...options, held: this.#io.stats.held }, onGpu);
+  }
+
+  /**
+   * Describes the model. If the KV cache does not fit in memory, it is left to the GPU, which computes
+   * everything (`onGpu`). What the CPU computes needs it in memory: drafts, pictures and adapters.
+   * `again`: the binding of a binary for GPUs.
+   */
+  async #plan(
+    binding: EngineBinding,
+    options: OpenOptions,
+    onGpu: boolean,
+    again = async (): Promise<EngineBinding> => binding,
+  ): Promise<ModelInfo> {
+    const { draftSource, projectorSource, lora, engine } = this.#spec;
+    const reads = draftSource || projectorSource || lora.length;
+    const may = onGpu && !reads && !evicts(engine) && kOnGpu.has(engine.kvType);
+    try {
+      return await this.#describe(binding, options);
+    } catch (error) {
+      if (!may || !(error instanceof SluiceError) || error.code !== 'BUDGET_TOO_SMALL') throw error;
+      options.kvOnGpu = true;
+      return this.#describe(await again(), options);
+    }
   }
 
   /** Metadata and plan. Must be called before open(), which frees the header. */
@@ -247,6 +287,8 @@ export class Loading {
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
     if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
     info.modalities = this.#spec.projectorSource ? ['text', 'image'] : ['text'];
+    const { plan } = info;
+    plan.kvOnGpu = options.kvOnGpu ? info.kvBytes[plan.kvType as KvType]! - plan.kv : 0;
     return info;
   }
 

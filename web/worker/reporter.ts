@@ -71,6 +71,7 @@ export class Reporter {
     const memory = JSON.parse(engine.binding.memory()) as Snapshot['memory'];
     memory.heap = engine.memory.buffer.byteLength;
     memory.gpu = engine.gpu?.executor.bytes ?? 0;
+    memory.kvOnGpu = engine.gpu?.executor.kvBytes ?? 0;
     return { stats: this.counters(engine), memory, units: engine.binding.unitStates().slice() };
   }
 

@@ -131,6 +131,10 @@ export class RpcHandlers {
       new SessionSwap(() => this.#platform.swapFiles()),
       left?.sequences,
       engine.info.plan.parallel,
+      () => {
+        const { kvOnGpu, gpu } = engine;
+        return kvOnGpu ? (gpu && !gpu.executor.lost ? gpu.executor.kvState! : null) : undefined;
+      },
     );
     await this.#running.attach();
     if (download) engine.io.startDownload();
@@ -390,6 +394,7 @@ export class RpcHandlers {
     const sequences = this.#sequences;
     await this.#identify();
     await sequences.use(sequence);
+    sequences.checkLost();
     if (sequences.missingTokens) {
       await this.#read(sequences.missingTokens);
       sequences.settle();

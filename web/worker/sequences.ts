@@ -3,12 +3,13 @@
 // in chunks. A state that cannot be kept, or is lost, only costs time: every request brings all
 // tokens of its sequence, so they can be recomputed.
 
+import type { KvState } from '../gpu/kv-state.js';
 import type { HandoverSequences, Waiting } from '../protocol/calls.js';
 import { SluiceError } from '../protocol/errors.js';
 import { sharedPrefix } from '../protocol/prefix.js';
 import type { EngineBinding } from './binding.js';
 import { errorOf } from './header-loader.js';
-import { eachPiece, type SessionSwap } from './session-swap.js';
+import { eachPiece, piecesOf, type SessionSwap, type TakePiece } from './session-swap.js';
 
 /** A slot of the engine: one KV cache. */
 interface Slot {
@@ -18,6 +19,12 @@ interface Slot {
   /** Tokens of the sequence that must be recomputed; null: the KV cache is valid. */
   missing: Int32Array | null;
 }
+
+/**
+ * What has the KV cache of all slots if memory has none. Undefined: memory has it; null: it was lost with
+ * the GPU, and the engine recomputes it.
+ */
+export type KvElsewhere = () => KvState | null | undefined;
 
 const kNone: ReadonlySet<number> = new Set();
 
@@ -30,6 +37,7 @@ export class Sequences {
   readonly #binding: EngineBinding;
   readonly #memory: WebAssembly.Memory;
   readonly #swap: SessionSwap;
+  readonly #kv: KvElsewhere;
 
   constructor(
     binding: EngineBinding,
@@ -37,7 +45,9 @@ export class Sequences {
     swap: SessionSwap,
     left: HandoverSequences = [],
     slots = 1,
+    kv: KvElsewhere = () => undefined,
   ) {
+    this.#kv = kv;
     this.#binding = binding;
     this.#memory = memory;
     this.#swap = swap;
@@ -110,6 +120,15 @@ export class Sequences {
     return this.#last().missing;
   }
 
+  /** Before the most recently used sequence is saved: its KV cache may be lost with the GPU. */
+  checkLost(): void {
+    const slot = this.#last();
+    const tokens = this.#held(slot);
+    if (this.#kv() !== null || !tokens.length) return;
+    slot.missing = tokens;
+    this.#binding.clear();
+  }
+
   /** The most recently used sequence has recomputed its tokens. */
   settle(): void {
     this.#last().missing = null;
@@ -137,7 +156,16 @@ export class Sequences {
   /** Makes sequence `to` a copy of the most recently used one. */
   async fork(to: number): Promise<void> {
     await this.forget(to);
-    await this.#keep(this.#last(), to);
+    const from = this.#last();
+    const kv = this.#kv();
+    const free = this.#slots.find(({ id }) => id === undefined);
+    if (!kv || !free || from.missing || !this.#held(from).length) return this.#keep(from, to);
+    // On the GPU. What memory has of the state is copied in chunks, without the rows.
+    const size = this.#binding.stateBytes();
+    const piece = (at: number, length: number): Uint8Array => this.#piece(from, at, length).slice();
+    await this.#enter(free, size, (take) => eachPiece(size, piece, take), null);
+    kv.copy(from.number, free.number, this.#binding.position());
+    free.id = to;
   }
 
   /** State of the most recently used sequence. */
@@ -150,7 +178,7 @@ export class Sequences {
     } catch {
       throw new SluiceError('OUT_OF_MEMORY', `No memory for a state of ${size} bytes.`);
     }
-    await eachPiece(size, (at, length) => state.set(this.#piece(slot, at, length), at));
+    await eachPiece(size, this.#pieces(slot), (piece, at) => state.set(piece, at));
     return state;
   }
 
@@ -158,9 +186,7 @@ export class Sequences {
   async restore(id: number, state: Uint8Array): Promise<void> {
     const slot = this.#slotOf(id) ?? (await this.#vacate());
     await this.#swapOut(slot);
-    await this.#enter(slot, state.length, (take) =>
-      eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))),
-    );
+    await this.#enter(slot, state.length, (take) => eachPiece(state.length, piecesOf(state), take));
     slot.id = id;
     await this.#drop(id);
   }
@@ -232,9 +258,8 @@ export class Sequences {
   async #keep(slot: Slot, id: number): Promise<void> {
     const tokens = this.#held(slot);
     if (tokens.length === 0) return;
-    const copy = slot.missing
-      ? null
-      : this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(slot, at, length));
+    const lost = slot.missing || this.#kv() === null;
+    const copy = lost ? null : this.#swap.put(this.#binding.stateBytes(), this.#pieces(slot));
     this.#waiting.set(id, { tokens, swapped: await copy });
   }
 
@@ -260,6 +285,14 @@ export class Sequences {
     await this.#swap.drop(waiting?.swapped);
   }
 
+  /** What reads chunks of the slot's state, in order. */
+  #pieces(slot: Slot): (offset: number, length: number) => Uint8Array | Promise<Uint8Array> {
+    const kv = this.#kv();
+    return kv
+      ? (offset, length) => this.#pieceWith(kv, slot, offset, length)
+      : (offset, length) => this.#piece(slot, offset, length);
+  }
+
   // Other slots may compute between two chunks, so each chunk selects its slot again.
   #piece(slot: Slot, offset: number, length: number): Uint8Array {
     this.#select(slot);
@@ -267,18 +300,31 @@ export class Sequences {
     return this.#stage(length);
   }
 
+  /** The same if the rows of the KV cache come from the GPU. The stage has them before the rest. */
+  async #pieceWith(kv: KvState, slot: Slot, offset: number, length: number): Promise<Uint8Array> {
+    if (offset === 0) kv.begin(slot.number, this.#piece(slot, 0, length));
+    const piece = new Uint8Array(length);
+    await kv.save(piece, offset);
+    if (this.#kv() !== kv) throw new SluiceError('DEVICE_LOST', 'The GPU is lost.');
+    this.#stage(length).set(piece);
+    return this.#piece(slot, offset, length).slice(); // others use the stage, too
+  }
+
   async #enter(
     slot: Slot,
     size: number,
-    give: (take: (piece: Uint8Array) => void) => Promise<void>,
+    give: (take: TakePiece) => Promise<void>,
+    kv = this.#kv(),
   ): Promise<void> {
     try {
       this.#select(slot);
       if (!this.#binding.beginRestore(size)) throw errorOf(this.#binding);
-      await give((piece) => {
+      await give((piece, offset) => {
         this.#select(slot);
         this.#stage(piece.length).set(piece);
         if (!this.#binding.writeState(piece.length)) throw errorOf(this.#binding);
+        if (offset === 0) kv?.begin(slot.number, piece);
+        kv?.restore(piece, offset);
       });
     } catch (error) {
       this.#select(slot);

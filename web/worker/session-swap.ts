@@ -8,23 +8,34 @@ import type { Swapped } from '../protocol/calls.js';
 import { yieldToEvents } from '../protocol/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 
-/** Returns [offset, offset + length) of a state. Valid until the next call. */
-export type ReadPiece = (offset: number, length: number) => Uint8Array;
+/** Returns [offset, offset + length) of a state. Valid until the next call, or a copy. */
+export type ReadPiece = (offset: number, length: number) => Uint8Array | Promise<Uint8Array>;
+
+/** Takes a chunk of a state. They come in order. */
+export type TakePiece = (piece: Uint8Array, offset: number) => void;
 
 const kInMemory = 4 << 20;
 const kPiecesAtOnce = 64; // between yields to the event loop
 const kStaleMs = 24 * 3600_000;
 
-/** Calls `each` for every chunk of a state of `size` bytes. */
-export async function eachPiece(
+/** Calls `each` for every chunk of a state of `size` bytes, with what `piece` returns for it. */
+export async function eachPiece<T>(
   size: number,
-  each: (offset: number, length: number) => void,
+  piece: (offset: number, length: number) => T | Promise<T>,
+  each: (piece: T, offset: number) => void,
 ): Promise<void> {
   for (let at = 0, n = 1; at < size; at += kPiece, n++) {
-    each(at, Math.min(kPiece, size - at));
+    const got = piece(at, Math.min(kPiece, size - at));
+    each(got instanceof Promise ? await got : got, at); // at once, if it is there
     if (n % kPiecesAtOnce === 0) await yieldToEvents();
   }
 }
+
+/** Chunks of a state that is in memory. */
+export const piecesOf =
+  (state: Uint8Array) =>
+  (at: number, length: number): Uint8Array =>
+    state.subarray(at, at + length);
 
 /** Swap storage of one engine. */
 export class SessionSwap {
@@ -48,10 +59,9 @@ export class SessionSwap {
     let file: SyncFile | undefined;
     try {
       if ('name' in swapped) file = await (await this.#folder())!.open(swapped.name);
-      await eachPiece(size, (at, length) => {
-        if ('bytes' in swapped) swapped.bytes.set(piece(at, length), at);
-        else if (file!.write(piece(at, length), { at }) !== length)
-          throw new Error('Swap file is full.');
+      await eachPiece(size, piece, (bytes, at) => {
+        if ('bytes' in swapped) swapped.bytes.set(bytes, at);
+        else if (file!.write(bytes, { at }) !== bytes.length) throw new Error('Swap file is full.');
       });
       file?.close();
       return swapped;
@@ -63,17 +73,17 @@ export class SessionSwap {
   }
 
   /** Passes a state to `take`, chunk by chunk and in order. */
-  async read(swapped: Swapped, take: (piece: Uint8Array) => void): Promise<void> {
-    if ('bytes' in swapped)
-      return eachPiece(swapped.size, (at, length) => take(swapped.bytes.subarray(at, at + length)));
+  async read(swapped: Swapped, take: TakePiece): Promise<void> {
+    if ('bytes' in swapped) return eachPiece(swapped.size, piecesOf(swapped.bytes), take);
     const file = await (await this.#folder())!.open(swapped.name);
     try {
       const piece = new Uint8Array(kPiece);
-      await eachPiece(swapped.size, (at, length) => {
+      const read = (at: number, length: number): Uint8Array => {
         const part = piece.subarray(0, length);
         if (file.read(part, { at }) !== length) throw new Error('Swap file is cut off.');
-        take(part);
-      });
+        return part;
+      };
+      await eachPiece(swapped.size, read, take);
     } finally {
       file.close();
     }
