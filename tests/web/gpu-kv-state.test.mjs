@@ -15,13 +15,10 @@ const named = (name) => all.find((model) => model.name === name);
 const fileOf = ({ folder, file }) => join(folder, file);
 const llama = named('llama-gqa');
 
-/** Plain; blocks, groups of them; windows; recurrent states beside attention; several sequences. */
+/** Plain; windows; recurrent states beside attention; several sequences. */
 const cases = [
   ['llama-gqa', {}, false],
-  ['llama-gqa', { kvType: 'q4_0' }, false],
-  ['llama-gqa', { kvType: 'q8_0' }, longOnly],
   ['mistral-window', {}, longOnly],
-  ['gemma3-scaled', { kvType: 'q8_0' }, longOnly],
   ['lfm2', {}, longOnly],
   ['llama-gqa', { parallel: 2 }, longOnly],
 ];
