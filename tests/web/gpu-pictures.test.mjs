@@ -44,6 +44,8 @@ const kLayerDispatches = {
   qwen2vl: 11,
   'qwen2.5vl': 12,
   qwen3vl: 11,
+  qwen35: 11,
+  kimivl: 11,
   gemma4v: 48,
   'gemma4v-std': 19,
   pixtral: 12,
