@@ -1,6 +1,8 @@
 // Layout of the pool: one sequence after another, and within each its layers in order.
 #include "kv/kv_cache.h"
 
+#include <cstring>
+
 namespace sluice::kv {
 namespace {
 
@@ -123,6 +125,10 @@ Status KvPool::init(const KvShape& shape, int32_t n_sequences) {
   }
   taken_.resize(static_cast<size_t>(n_sequences));
   return layout_.memory.allocate(layout_.stride * static_cast<uint64_t>(n_sequences));
+}
+
+void KvPool::zero() {
+  if (layout_.stride > 0) std::memset(layout_.memory.data(), 0, layout_.memory.size());
 }
 
 bool KvPool::acquire(KvCache* out) {

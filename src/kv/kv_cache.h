@@ -170,6 +170,8 @@ class KvPool {
  public:
   // Again, for as many sequences: what they hold is lost.
   [[nodiscard]] Status init(const KvShape& shape, int32_t n_sequences);
+  // Empties recurrent states, as a sequence at position 0 has them.
+  void zero();
   // Memory for one more sequence; false if all of it is in use.
   [[nodiscard]] bool acquire(KvCache* out);
   void release(const KvCache& cache);

@@ -37,6 +37,7 @@ Status Replanner::hold_kv(int32_t positions) {
     cx_.weights.residency().drop_pins();
     held = cx_.sequences.init(plan->kv.shape, n);
     const bool room = held.ok();
+    if (room) cx_.sequences.zero();
     if (!room) *plan = plan_;
     Status adopted = room ? Status() : cx_.sequences.init(plan_.kv.shape, n);
     if (adopted.ok()) adopted = adopt(std::move(*plan));

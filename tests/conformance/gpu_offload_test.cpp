@@ -45,14 +45,14 @@ TEST(GpuOffload, AreRestoredWhenTakenBack) {
 }
 
 TEST(GpuOffload, AKvCacheIsTakenBack) {
-  const std::vector<std::string> names = {"lfm2", "mistral-window"};
+  const std::vector<std::string> names = {"lfm2", "granite_swa"};
   const std::vector<Reference> found = read_manifest(fixture_folder("families"), &names);
   ASSERT_EQ(found.size(), names.size());
   for (const Reference& r : found) {
     const char* name = r.name.c_str();
     const auto n = static_cast<int32_t>(r.prompt.size());
     session::EngineOptions options;
-    options.n_ctx = 4096;
+    options.n_ctx = 32768;
     options.n_threads = 2;
     const uint64_t in_memory = smallest_budget(r.path, options);
     Opened whole = open_model(r.path, options);
@@ -67,7 +67,7 @@ TEST(GpuOffload, AKvCacheIsTakenBack) {
     session::Engine& engine = opened.model->engine();
     const session::MemoryPlan& plan = engine.plan();
     EXPECT_EQ(plan.kv.shape.recurrent(), plan.bytes.kv > 0) << name;
-    EXPECT_EQ(engine.replanner().hold_kv(4096).code(), Code::kBudgetTooSmall) << name;
+    EXPECT_EQ(engine.replanner().hold_kv(options.n_ctx).code(), Code::kBudgetTooSmall) << name;
     EXPECT_TRUE(plan.kv.shape.on_gpu) << name;
     ASSERT_TRUE(engine.replanner().hold_kv(n).ok()) << name;
     EXPECT_FALSE(plan.kv.shape.on_gpu) << name;

@@ -15,10 +15,12 @@ const named = (name) => all.find((model) => model.name === name);
 const fileOf = ({ folder, file }) => join(folder, file);
 const llama = named('llama-gqa');
 
-/** Plain; windows; recurrent states beside attention; several sequences. */
+/** Plain; blocks, groups of them; windows; recurrent states beside attention; several sequences. */
 const cases = [
   ['llama-gqa', {}, false],
-  ['mistral-window', {}, longOnly],
+  ['llama-gqa', { kvType: 'q4_0' }, longOnly],
+  ['llama-gqa', { kvType: 'q8_0' }, longOnly],
+  ['phi3-swa', {}, longOnly],
   ['lfm2', {}, longOnly],
   ['llama-gqa', { parallel: 2 }, longOnly],
 ];
@@ -96,7 +98,8 @@ describe('a KV cache on the GPU alone', { skip: noSwiftShader }, () => {
         for (const pair of pairs) await tell(pair, ' and the');
         const [ours, theirs] = await Promise.all(pairs[2].map((session) => session.save()));
         assert.deepEqual(ours.tokens, theirs.tokens);
-        assert.deepEqual(ours.state, theirs.state);
+        // The budget decides how many checkpoints of recurrent states there are.
+        if (!kv) assert.deepEqual(ours.state, theirs.state);
         await pairs[1][0].restore(theirs);
         await pairs[1][1].restore(ours);
         await tell(pairs[1], ' wind');

@@ -55,6 +55,8 @@ export interface Opened {
 }
 
 const kHeaderRoom = 1 << 30;
+/** Types of a KV cache that the GPU can have alone. */
+const kOnGpu = new Set(['f16', 'q8_0', 'q4_0']);
 const evicts = ({ kvPolicy }: LoadSpec['engine']): boolean => !!kvPolicy && kvPolicy !== 'full';
 
 export class Loading {
@@ -269,7 +271,7 @@ export class Loading {
   ): Promise<ModelInfo> {
     const { draftSource, projectorSource, lora, engine } = this.#spec;
     const reads = draftSource || projectorSource || lora.length;
-    const may = onGpu && !reads && !evicts(engine) && engine.kvType === 'f16';
+    const may = onGpu && !reads && !evicts(engine) && kOnGpu.has(engine.kvType);
     try {
       return await this.#describe(binding, options);
     } catch (error) {
