@@ -31,6 +31,20 @@ File File::open(const std::string& path, Access access) {
   return File(::open(path.c_str(), kFlags[static_cast<int>(access)] | O_CLOEXEC, 0666));
 }
 
+// Reads until `n` bytes are there or the file ends: after a part of a block, if not before.
+static int64_t read_blocks(int fd, uint64_t offset, void* out, size_t n, size_t block) {
+  size_t done = 0;
+  while (done < n) {
+    const ssize_t got =
+        ::pread(fd, static_cast<uint8_t*>(out) + done, n - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    done += static_cast<size_t>(got);
+    if (got == 0 || done % block != 0) break;
+  }
+  return static_cast<int64_t>(done);
+}
+
 #if defined(O_DIRECT)
 File File::open_direct() const {  // not by its path, which may have another file by now
   const std::string path = "/proc/self/fd/" + std::to_string(fd_);
@@ -63,29 +77,11 @@ bool File::info(FileInfo* out) const {
 }
 
 int64_t File::read_at(uint64_t offset, void* out, size_t n) const {
-  size_t done = 0;
-  while (done < n) {
-    const ssize_t got = ::pread(fd_, static_cast<uint8_t*>(out) + done, n - done,
-                                static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return -1;
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  return static_cast<int64_t>(done);
+  return read_blocks(fd_, offset, out, n, 1);
 }
 
 int64_t File::read_direct(uint64_t offset, void* out, size_t n) const {
-  size_t done = 0;
-  while (done < n) {
-    const ssize_t got = ::pread(fd_, static_cast<uint8_t*>(out) + done, n - done,
-                                static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return -1;
-    done += static_cast<size_t>(got);
-    if (got == 0 || done % kDirectBlock != 0) break;  // the end of the file
-  }
-  return static_cast<int64_t>(done);
+  return read_blocks(fd_, offset, out, n, kDirectBlock);
 }
 
 bool File::write_at(uint64_t offset, const void* bytes, size_t n) const {
