@@ -25,7 +25,6 @@ import {
   tablesOf,
   Writer,
   type GpuSequence,
-  type InputRows,
   type Layout,
   type Rows,
 } from './record.js';
@@ -224,8 +223,10 @@ export class GpuExecutor {
   ): Promise<void> {
     const { eviction, kind: lanes } = this.#sequence;
     const evicted = eviction?.kindOf(first, tokens);
-    more.inputs &&= distinct(more.inputs);
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${kindOf(more)} ${this.#adapters?.id}`;
+    // Inputs whose kernels differ: those of attention depend on the tokens, up to 16.
+    const inputs = new Map(more.inputs?.map((input) => [Math.min(input.tokens, 16), input]));
+    more.inputs &&= [...inputs.values()];
+    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${more.hidden} ${[...inputs.keys()].sort()} ${this.#adapters?.id}`;
     if (this.#ready.has(kind)) return;
     const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0, ...more };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));
@@ -607,15 +608,6 @@ export class GpuExecutor {
     this.#vectorsThere = true;
   }
 }
-
-/** Inputs whose kernels differ: those of attention depend on the tokens, up to 16. */
-const distinct = (inputs: InputRows[]): InputRows[] => [
-  ...new Map(inputs.map((input) => [Math.min(input.tokens, 16), input])).values(),
-];
-
-/** What the kernels of a pass depend on besides its tokens. */
-const kindOf = ({ hidden, inputs = [] }: Pick<Rows, 'hidden' | 'inputs'>): string =>
-  `${hidden} ${inputs.map(({ tokens }) => Math.min(tokens, 16)).sort()}`;
 
 /** One sequence, which every pass computes. */
 function alone(make: () => GpuSequence): () => GpuSequence {
