@@ -1,9 +1,9 @@
 // Serializes the program to JSON for web/gpu/program.ts, which declares the same types. Fields have
 // the names of model/op.h and program.h in camel case, enumerations are numbers. Tensor names are
-// included for error messages only.
+// included for error messages only. The JSON is written here, since a library's writer took 6 kB of
+// the compressed binary.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "gpu/gpu_executor.h"
@@ -11,8 +11,8 @@
 namespace sluice::gpu {
 namespace {
 
-using Json = nlohmann::json;
 using model::Program;
+using Json = std::string;
 using Numbers = std::vector<double>;
 
 template <typename T>
@@ -20,29 +20,62 @@ double number(T value) {
   return static_cast<double>(value);
 }
 
-template <typename T, typename Write>
-Json list(const std::vector<T>& values, Write&& write) {
-  Json out = Json::array();
-  for (const T& value : values) out.push_back(write(value));
-  return out;
+// Twelve digits, which tell all values of a float apart.
+Json number_json(double value) {
+  if (!std::isfinite(value)) return "null";
+  Json out = value < 0 ? "-" : "";
+  double left = std::fabs(value);
+  constexpr double kInteger = 9007199254740992.0;
+  if (left < kInteger && left == std::floor(left)) {
+    return out + std::to_string(static_cast<uint64_t>(left));
+  }
+  int exponent = -11;
+  for (; left >= 10; left /= 10) ++exponent;
+  for (; left < 1; left *= 10) --exponent;
+  out += std::to_string(static_cast<uint64_t>(left * 1e11 + 0.5));
+  return out + "e" + std::to_string(exponent);
 }
 
-// An object, built with one small call per field: initializer lists take more code.
+// A name in quotes. It may be a file's.
+Json text_json(const std::string& text) {
+  Json out = text;
+  for (char& c : out) {
+    if (c < ' ' || c > '~' || c == '"' || c == '\\') c = '?';
+  }
+  return '"' + out + '"';
+}
+
+template <typename Values, typename Write>
+Json list(const Values& values, Write&& write) {
+  Json out = "[";
+  for (const auto& value : values) {
+    if (out.size() > 1) out += ',';
+    out += write(value);
+  }
+  return out + ']';
+}
+
+// An object, built with one small call per field. The last field with a name counts.
 class Fields {
  public:
-  [[gnu::noinline]] Fields& num(const char* name, double value) { return add(name, value); }
-  [[gnu::noinline]] Fields& flag(const char* name, bool value) { return add(name, value); }
-  [[gnu::noinline]] Fields& nums(const char* name, const Numbers& values) {
-    return add(name, values);
+  [[gnu::noinline]] Fields& num(const char* name, double value) {
+    return add(name, number_json(value));
   }
-  [[gnu::noinline]] Fields& add(const char* name, Json value) {
-    out_[name] = std::move(value);
+  [[gnu::noinline]] Fields& flag(const char* name, bool value) {
+    return add(name, value ? "true" : "false");
+  }
+  [[gnu::noinline]] Fields& nums(const char* name, const Numbers& values) {
+    return add(name, list(values, number_json));
+  }
+  [[gnu::noinline]] Fields& add(const char* name, const Json& value) {
+    out_ += out_.empty() ? '{' : ',';
+    out_ += text_json(name) + ':' + value;
     return *this;
   }
-  [[nodiscard]] Json take() { return std::move(out_); }
+  [[nodiscard]] Json take() { return out_ + '}'; }
 
  private:
-  Json out_ = Json::object();
+  Json out_;
 };
 
 Json shape_json(const model::AttentionShape& att, int32_t layer) {
@@ -58,36 +91,26 @@ Json shape_json(const model::AttentionShape& att, int32_t layer) {
       .take();
 }
 
-Json attention_json(const model::AttentionOp& own, int32_t layer) {
+void add_attention(const model::AttentionOp& own, int32_t layer, Fields& out) {
   const float scale = own.scale != 0
                           ? own.scale
                           : static_cast<float>(1 / std::sqrt(static_cast<double>(own.att.dk)));
-  return Fields()
-      .add("att", shape_json(own.att, layer))
+  out.add("att", shape_json(own.att, layer))
       .num("scale", scale)
       .num("softcap", own.softcap)
       .num("window", own.window)
       .flag("chunked", own.chunked)
       .num("alibi", own.alibi)
       .num("rope", own.rope)
-      .num("ropeCol", own.rope_col)
-      .take();
+      .num("ropeCol", own.rope_col);
 }
 
-Json product_json(const model::MatmulOp& own) {
-  Json parts = Json::array();
-  for (const model::MatPart& part : own.parts()) {
-    parts.push_back(Fields()
-                        .num("mat", part.mat)
-                        .num("bias", part.bias)
-                        .num("outCol", number(part.out_col))
-                        .num("factor", part.factor)
-                        .take());
-  }
+Json part_json(const model::MatPart& part) {
   return Fields()
-      .add("parts", std::move(parts))
-      .flag("add", own.add)
-      .num("scale", own.scale)
+      .num("mat", part.mat)
+      .num("bias", part.bias)
+      .num("outCol", number(part.out_col))
+      .num("factor", part.factor)
       .take();
 }
 
@@ -136,17 +159,18 @@ Json recurrence_json(const model::Recurrence& r) {
     numbers.push_back(number(at.buf));
     numbers.push_back(at.col);
   }
-  return numbers;
+  return list(numbers, number_json);
 }
 
-// The fields specific to each kind of operation that the GPU executor supports. It rejects other
-// kinds.
-Json own_json(const Program& p, const model::Op& op) {
-  Fields out;
+// Adds the fields specific to each kind of operation that the GPU executor supports. It rejects
+// other kinds.
+void add_own(const Program& p, const model::Op& op, Fields& out) {
   const auto gate = [&out](model::Place at) { out.nums("gate", {number(at.buf), number(at.col)}); };
   if (const auto* own = op.get<model::EmbedOp>()) out.num("scale", own->scale);
-  if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
-  if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
+  if (const auto* own = op.get<model::AttentionOp>()) add_attention(*own, op.layer, out);
+  if (const auto* own = op.get<model::MatmulOp>()) {
+    out.add("parts", list(own->parts(), part_json)).flag("add", own->add).num("scale", own->scale);
+  }
   if (const auto* own = op.get<model::RopeOp>()) {
     out.num("rope", own->rope).add("att", shape_json(own->att, op.layer));
   }
@@ -211,7 +235,6 @@ Json own_json(const Program& p, const model::Op& op) {
   if (const auto* own = op.get<model::GateOp>()) out.num("heads", own->heads);
   if (const auto* own = op.get<model::MatchNormOp>()) out.num("heads", own->heads);
   if (const auto* own = op.get<model::UnaryOp>()) out.num("unary", number(own->unary));
-  return out.take();
 }
 
 // An operation with the same fields for all kinds. Fields that a kind lacks have neutral values.
@@ -228,7 +251,7 @@ Json op_json(const Program& p, const model::Op& op) {
       .num("heads", 1)
       .num("vec0", vecs[0])
       .num("vec1", vecs[1])
-      .add("parts", Json::array())
+      .add("parts", "[]")
       .flag("add", false)
       .num("scale", 1)
       .nums("xielu", {0, 0, 0, 0})
@@ -241,14 +264,13 @@ Json op_json(const Program& p, const model::Op& op) {
                            "unary", "eps", "softcap"}) {
     row.num(name, 0);
   }
-  Json all = row.take();
-  all.update(own_json(p, op));
-  return all;
+  add_own(p, op, row);
+  return row.take();
 }
 
 Json mat_json(const model::Mat& m) {
   return Fields()
-      .add("name", m.name)
+      .add("name", text_json(m.name))
       .num("type", number(m.type))
       .num("rows", number(m.rows))
       .num("cols", number(m.cols))
@@ -261,7 +283,7 @@ Json mat_json(const model::Mat& m) {
 
 // What a layer's KV cache evicts; null: nothing.
 Json eviction_json(const kv::LayerShape& l) {
-  if (!l.evicts) return nullptr;
+  if (!l.evicts) return "null";
   return Fields()
       .num("window", l.window)
       .num("sinks", l.sinks)
@@ -302,38 +324,36 @@ std::string GpuExecutor::describe() const {
   const Program& p = cx_.program;
   const session::MemoryPlan& plan = cx_.plan;
   const model::TemperatureHParams& t = p.hp.temperature;
-  Json ropes = Json::array();
-  for (const model::Rope& rope : p.ropes) {
-    ropes.push_back(Fields().num("nRot", number(rope.hp.n_rot)).flag("neox", rope.hp.neox).take());
-  }
-  Json out = Fields()
-                 .num("pass", address(&pass_))
-                 .num("logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch))
-                 .num("nBatch", plan.batch.n_batch)
-                 .num("parallel", plan.sessions.parallel)
-                 .num("nCtx", number(plan.context.n_ctx))
-                 .num("checkpoints", number(plan.kv.shape.n_checkpoints))
-                 .num("checkpointEvery", session::kCheckpointEvery)
-                 .num("nVocab", number(p.hp.n_vocab))
-                 .num("nEmbd", number(p.hp.n_embd))
-                 .num("normEps", p.hp.norm.eps)
-                 .nums("temperature", {t.scale, number(t.length), number(t.offset)})
-                 .flag("bidirectional", plan.kv.shape.bidirectional)
-                 .num("pool", number(p.pool))
-                 .num("head", number(p.head))
-                 .num("embedding", embedding_of(p))
-                 .nums("tables", Numbers(p.tables.begin(), p.tables.end()))
-                 .nums("widths", Numbers(p.width.begin(), p.width.end()))
-                 .add("ropes", std::move(ropes))
-                 .add("ops", list(p.ops, [&p](const model::Op& op) { return op_json(p, op); }))
-                 .add("mats", list(p.mats, mat_json))
-                 .add("vecs", list(p.vecs, [](const model::Vec& v) { return Json(number(v.n)); }))
-                 .add("moes", list(p.moes, mixture_json))
-                 .add("recurrences", list(p.recurrences, recurrence_json))
-                 .add("caches", list(plan.kv.shape.layers, cache_json))
-                 .num("rowGroup", cx_.table.row_group)
-                 .take();
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto rope = [](const model::Rope& own) {
+    return Fields().num("nRot", number(own.hp.n_rot)).flag("neox", own.hp.neox).take();
+  };
+  return Fields()
+      .num("pass", address(&pass_))
+      .num("logitsRows", std::min(plan.batch.logits_rows, plan.batch.n_batch))
+      .num("nBatch", plan.batch.n_batch)
+      .num("parallel", plan.sessions.parallel)
+      .num("nCtx", number(plan.context.n_ctx))
+      .num("checkpoints", number(plan.kv.shape.n_checkpoints))
+      .num("checkpointEvery", session::kCheckpointEvery)
+      .num("nVocab", number(p.hp.n_vocab))
+      .num("nEmbd", number(p.hp.n_embd))
+      .num("normEps", p.hp.norm.eps)
+      .nums("temperature", {t.scale, number(t.length), number(t.offset)})
+      .flag("bidirectional", plan.kv.shape.bidirectional)
+      .num("pool", number(p.pool))
+      .num("head", number(p.head))
+      .num("embedding", embedding_of(p))
+      .nums("tables", Numbers(p.tables.begin(), p.tables.end()))
+      .nums("widths", Numbers(p.width.begin(), p.width.end()))
+      .add("ropes", list(p.ropes, rope))
+      .add("ops", list(p.ops, [&p](const model::Op& op) { return op_json(p, op); }))
+      .add("mats", list(p.mats, mat_json))
+      .add("vecs", list(p.vecs, [](const model::Vec& v) { return number_json(number(v.n)); }))
+      .add("moes", list(p.moes, mixture_json))
+      .add("recurrences", list(p.recurrences, recurrence_json))
+      .add("caches", list(plan.kv.shape.layers, cache_json))
+      .num("rowGroup", cx_.table.row_group)
+      .take();
 }
 
 }  // namespace sluice::gpu
