@@ -172,15 +172,13 @@ export class GpuExecutor {
   /** Takes up the adapters of a pass. One that the GPU cannot compute is given back. */
   async #takeUp(words: Uint32Array, given: () => boolean): Promise<void> {
     if (words[Word.Adapters] !== (this.#adapters?.id ?? 0)) {
-      const { program, memory } = this.#host;
       const { adaptersOf } = await loadAdapters();
       const before = this.#adapters;
       this.#adapters = undefined;
       this.#replays.drop();
       this.#adapters = await adaptersOf(
         {
-          program,
-          memory,
+          ...this.#host,
           layout: this.#layout,
           buffers: this.#buffers,
           device: this.#device,
@@ -226,7 +224,17 @@ export class GpuExecutor {
     // Inputs whose kernels differ: those of attention depend on the tokens, up to 16.
     const inputs = new Map(more.inputs?.map((input) => [Math.min(input.tokens, 16), input]));
     more.inputs &&= [...inputs.values()];
-    const kind = `${tokens} ${nRows} ${Math.floor((first + tokens - 1) / kSplit)} ${queued} ${evicted} ${lanes} ${more.hidden} ${[...inputs.keys()].sort()} ${this.#adapters?.id}`;
+    const kind = [
+      tokens,
+      nRows,
+      Math.floor((first + tokens - 1) / kSplit),
+      queued,
+      evicted,
+      lanes,
+      more.hidden,
+      [...inputs.keys()].sort(),
+      this.#adapters?.id,
+    ].join();
     if (this.#ready.has(kind)) return;
     const rows: Rows = { tokens, first, skipped: 0, states: kStateless, step: 0, ...more };
     await this.#kernels.prepare(this.#memory, (to) => this.#recordAll(to, rows, nRows, queued));

@@ -125,8 +125,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
   if (!binding.attachGpu) {
     throw new SluiceError(
       'NOT_SUPPORTED',
-      'The wasm binary that was passed does not support GPUs: pass engine.gpu.wasm, or ' +
-        'engine.gpu-full.wasm where the full engine is needed.',
+      'This wasm binary does not support GPUs: pass an engine.gpu*.wasm.',
     );
   }
   const lost = (why: string): void =>

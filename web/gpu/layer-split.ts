@@ -42,11 +42,10 @@ export function roomOf(program: Program, dots: boolean): Room {
   const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB. An attention takes two for
   // each input of a batch.
-  const perPass = program.ops.reduce(
-    (sum, { kind, heads }) => sum + (kind === OpKind.HeadMatmul ? heads + kFewTokens : 1),
-    0,
-  );
-  const dispatches = Math.max(2 * program.parallel * perPass, 3 * nBatch);
+  let dispatches = 0;
+  for (const { kind, heads } of program.ops)
+    dispatches += kind === OpKind.HeadMatmul ? heads + kFewTokens : 1;
+  dispatches = Math.max(2 * program.parallel * dispatches, 3 * nBatch);
   const numbers = align(dispatches * 256, 1 << 17);
   return {
     layout,

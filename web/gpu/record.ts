@@ -164,7 +164,7 @@ export function inputsOf(words: Uint32Array): InputRows[] {
 }
 
 /** What depends on positions. */
-const kOfInputs = new Set([OpKind.Rope, OpKind.Attention, OpKind.Temperature]);
+const kOfInputs = [OpKind.Rope, OpKind.Attention, OpKind.Temperature];
 
 /** A sequence on the GPU, or several that a pass computes together. */
 export interface GpuSequence {
@@ -424,7 +424,7 @@ export class Writer {
   simple(to: Recorder, step: Step, rows: Rows): void {
     const { op, heads: normed, residual, stores } = step;
     const { tokens, inputs } = rows;
-    if (inputs?.length && kOfInputs.has(op.kind)) {
+    if (inputs?.length && kOfInputs.includes(op.kind)) {
       // All inputs have the same places in the KV cache: each is stored right before its attention.
       if (op.kind === OpKind.Rope && stores) return void (rows.rope = step);
       for (const input of inputs) {
