@@ -10,7 +10,8 @@ import type * as Auto from './auto-device.js';
 import { autoTools } from './auto-tools.js';
 import { GpuExecutor, type GpuCounts } from './executor.js';
 import { openDevice } from './open-device.js';
-import { CpuFallback, kWords, Word, type Program } from './program.js';
+import { CpuFallback, Word, type Program } from './program.js';
+import { wordsOf } from './resources.js';
 
 export { advise, findGpu };
 
@@ -132,7 +133,7 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
     warn('DEVICE_LOST', `The GPU is lost (${why}); the CPU continues.`);
   const open = await openDevice(adapter, spec.powerPreference);
   const program = JSON.parse(binding.attachGpu()) as Program;
-  const words = new Uint32Array(memory.buffer, program.pass, kWords);
+  const words = wordsOf({ memory, program });
   program.deepstack = words[Word.NDeepstack]!;
   program.kvOnGpu = host.kvOnGpu;
   try {

@@ -1,25 +1,33 @@
 // esbuild plugin for gpu.js. Loads WGSL files of kernels/ as text without comments and needless
-// spaces; lines that begin with //@ mark parts of a template and stay. Loads types.def (def.mjs), and
-// codebooks.cpp as sets of bits by name.
+// spaces and breaks; lines that begin with //@ mark parts of a template and stay. Loads types.def
+// (def.mjs), and codebooks.cpp as sets of bits by name.
 import { readFileSync } from 'node:fs';
 import { def } from './def.mjs';
 
 /** Signs around which no space is needed. Two signs stay apart: `- -x` and `> =` are not one. */
 const kSigns =
-  /(?<=[\w)\]]) ?(&&|\|\||[-+*/<>=!]?=|<<|>>|->|[-+*/<>&|^,:;{(?]) ?(?=[\w(]|$)|(?<=^|[\w)\]};]) ?([)};]) ?(?=[\w(@]|$)/g;
+  /(?<=[\w)\]]) ?(&&|\|\||[-+*/<>=!]?=|<<|>>|->|[-+*/%<>&|^,:;{(?]) ?(?=[\w(]|$)|(?<=^|[\w)\]};]) ?([)};]) ?(?=[\w(@]|$)| ?(,|[|&=]=?|\|\||&&) (?=[-~!@*(])/g;
 
-export const shortened = (text) =>
-  text
-    .split('\n')
-    .map((line) =>
-      line
-        .trim()
-        .replace(/\/\/(?!@).*$/, '')
-        .trimEnd(),
-    )
-    .filter(Boolean)
-    .map((line) => (line.startsWith('//@') ? line : line.replace(kSigns, '$1$2')))
-    .join('\n') + '\n';
+/** Declarations at the top begin a line (kernels/shaders.ts), and marks fill one. Other lines are joined. */
+export function shortened(text) {
+  let all = '';
+  let joins = false; // with a line behind it
+  for (const whole of text.split('\n')) {
+    let line = whole
+      .trim()
+      .replace(/\/\/(?!@).*$/, '')
+      .trimEnd();
+    if (!line) continue;
+    const mark = line.startsWith('//@');
+    if (!mark) line = line.replace(kSigns, '$1$2$3');
+    const closes = /^[)}]/.test(line);
+    const joined = joins && (closes || (!mark && /^ /.test(whole) && /[{};,(]$/.test(all)));
+    if (joined && closes) all = all.replace(/,$/, '');
+    all += (all && !joined ? '\n' : '') + line;
+    joins = !mark;
+  }
+  return all + '\n';
+}
 
 /** Parses arrays of 64-bit numbers: their hexadecimal digits by the name of the array. */
 export const codebooksOf = (text) =>
