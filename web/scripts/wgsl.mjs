@@ -20,9 +20,8 @@ export function shortened(text) {
     if (!line) continue;
     const mark = line.startsWith('//@');
     if (!mark) line = line.replace(kSigns, '$1$2$3');
-    const closes = /^[)}]/.test(line);
-    const joined = joins && (closes || (!mark && /^ /.test(whole) && /[{};,(]$/.test(all)));
-    if (joined && closes) all = all.replace(/,$/, '');
+    const inside = !mark && /^ /.test(whole) && /[{};,(]$/.test(all);
+    const joined = joins && (inside || /^[)}]/.test(line));
     all += (all && !joined ? '\n' : '') + line;
     joins = !mark;
   }
