@@ -1,7 +1,7 @@
 // npm run bench:experts: hit rates of cache policies for traces of a router's choices, against
 // Belady's rule, which knows the future; synthetic traces for `sluice bench --expert-trace`; a
-// mixture's speed under budgets from the smallest to all of its weights; and the rate at which the
-// device of a file serves random reads.
+// mixture's speed under budgets from the smallest to all of its weights, and with and without each
+// step of streaming; and the rate at which the device of a file serves random reads.
 //   npm run bench:experts -- replay TRACE… [--shares 0.125,0.25,0.5] [--policies lru,lfu,lrfu,…]
 //                            [--warmup 64] [--json]
 //   npm run bench:experts -- make FILE [--layers 24] [--experts 32] [--used 4] [--tokens 512]
@@ -11,6 +11,9 @@
 //                            [--distance 4] [--no-page-cache] [--bench OPTIONS] [--llama] [--json]
 //   npm run bench:experts -- curve MODEL --web [--points 10 | --budgets B,…] [-n 64] [--warmup 64]
 //                            [--threads 2] [--ctx 512] [--json]
+//   npm run bench:experts -- steps MODEL [--budget B] [--trace FILE] [--records FILE.qsf] [-n 64]
+//                            [--rounds 3] [--warmup 64] [--threads 2] [--ctx 512] [--skew 0.5]
+//                            [--reuse 0.6] [--distance 4] [--out FILE.json] [--json]
 //   npm run bench:experts -- device FILE [--sizes 64K,256K,1M,4M] [--depths 1,2,4,8,16]
 //                            [--seconds 1] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
@@ -18,8 +21,9 @@
 // uniform routing, the recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the
 // model's own router chooses. --llama, as root, adds llama.cpp with its own router, its model mapped,
 // in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. --bench passes options to
-// `sluice bench`, such as "--direct-io off". Rows appear on stderr as they are measured. `device`
-// reads without the page cache, with as many reads in flight as the depth.
+// `sluice bench`, such as "--direct-io off". Rows appear on stderr as they are measured. `steps`
+// prints a Markdown table of medians and ratios, and --out saves the rows as JSON. Its budget is as
+// of `sluice`, such as 3G, and a quarter of the weights by default. `device` reads without the page cache, with as many reads in flight as the depth.
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -27,6 +31,7 @@ import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
+import { markdown, measureSteps } from './expert-steps.mjs';
 import { policies, simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
 import { installPeer, modelFile, table } from './lib.mjs';
@@ -54,6 +59,10 @@ const { values, positionals } = parseArgs({
     ctx: { type: 'string', default: '512' },
     'no-page-cache': { type: 'boolean' },
     bench: { type: 'string', default: '' },
+    budget: { type: 'string' },
+    records: { type: 'string' },
+    rounds: { type: 'string', default: '3' },
+    out: { type: 'string' },
     sizes: { type: 'string', default: '64K,256K,1M,4M' },
     depths: { type: 'string', default: '1,2,4,8,16' },
     seconds: { type: 'string', default: '1' },
@@ -98,13 +107,17 @@ function replay(files) {
   print(rows);
 }
 
+/** Of a synthetic trace whose tokens repeat experts. */
+const repeating = () =>
+  numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
+
+const progress = (row) => console.error(JSON.stringify(row));
+
 async function measureCurve([name]) {
   const counts = numbers(['points', 'generate', 'warmup', 'threads', 'ctx']);
-  const habits = numbers(['skew', 'reuse', 'distance'], { skew: 0.5, reuse: 0.6, distance: 4 });
   const { trace, 'no-page-cache': noPageCache, llama } = values;
   const benchOptions = values.bench.split(' ').filter((option) => option !== '');
   counts.budgets = values.budgets?.split(',').map(Number);
-  const progress = (row) => console.error(JSON.stringify(row));
   if (llama) installPeer('node-llama-cpp');
   if (!(counts.points >= 2)) throw new Error('a curve has at least 2 points');
   if (values.web) {
@@ -112,8 +125,19 @@ async function measureCurve([name]) {
     return;
   }
   if (!trace) console.error('without --trace FILE there is no recorded trace');
-  const given = { ...counts, ...habits, trace, noPageCache, benchOptions, llama, progress };
+  const given = { ...counts, ...repeating(), trace, noPageCache, benchOptions, llama, progress };
   print(await curve(modelFile(name), given));
+}
+
+async function compareSteps([name]) {
+  const counts = numbers(['rounds', 'generate', 'warmup', 'threads', 'ctx']);
+  if (!(counts.rounds >= 1)) throw new Error('there is at least 1 round');
+  const { budget, trace, records } = values;
+  const given = { ...counts, ...repeating(), budget, trace, records, progress };
+  const rows = await measureSteps(modelFile(name), given);
+  if (values.out) writeFileSync(values.out, `${JSON.stringify(rows, null, 2)}\n`);
+  if (values.json) print(rows);
+  else console.log(markdown(rows));
 }
 
 /** Bytes from a size such as 64K or 1M. */
@@ -138,8 +162,9 @@ const [command, ...files] = positionals;
 if (command === 'make' && files.length === 1) make(files);
 else if (command === 'replay' && files.length > 0) replay(files);
 else if (command === 'curve' && files.length === 1) await measureCurve(files);
+else if (command === 'steps' && files.length === 1) await compareSteps(files);
 else if (command === 'device' && files.length === 1) measureDevice(files);
 else
   throw new Error(
-    'usage: replay TRACE…, make FILE, curve MODEL or device FILE; options are in the head of this script',
+    'usage: replay TRACE…, make FILE, curve MODEL, steps MODEL or device FILE; options are in the head of this script',
   );

@@ -3,12 +3,13 @@
 // build/native.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { policies, simulate } from '../bench/expert-policies.mjs';
+import { markdown, steps as stepsOf, summarize } from '../bench/expert-steps.mjs';
 import { formatTrace, parseTrace, readTrace, syntheticTrace } from '../bench/expert-trace.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-experts-'));
@@ -152,6 +153,72 @@ test('bench reads with and without the page cache, and turns each step off', (t)
   const wrong = sluice('bench', records, '--direct-io', 'maybe');
   assert.notEqual(wrong.status, 0);
   assert.match(wrong.stderr, /direct-io/);
+});
+
+test('steps are compared in turns', (t) => {
+  const [large, records] = [at('steps.gguf'), at('steps.qsf')]; // 28 MB of experts
+  const shape = '--shape tiny --experts 16 --experts-used 2 --ff 1024 --quiet'.split(' ');
+  const planned = spawnSync(inRoot('build', 'native', 'sluice-make-model'), [...shape, large]);
+  assert.equal(planned.status, 0, planned.stderr.toString());
+  const converted = sluice('convert', large, records, '--expert-records');
+  assert.equal(converted.status, 0, converted.stderr);
+  const { plan } = json('info', records, '-c', '128', '-t', '1', '--json');
+  const budget = String(plan.minimum + 14_000_000); // buffers of direct I/O take 8,437,760 bytes
+  const script = inRoot('tests', 'bench', 'experts.mjs');
+  const steps = (file, ...args) => {
+    const size = ['--threads', '1', '--ctx', '128', '-n', '20', '--warmup', '20', '--rounds', '2'];
+    const ran = spawnSync(process.execPath, [script, 'steps', file, ...size, ...args]);
+    return { status: ran.status, stdout: ran.stdout.toString(), stderr: ran.stderr.toString() };
+  };
+  const saved = at('steps.json');
+  const made = steps(large, '--budget', budget, '--records', records, '--out', saved);
+  assert.equal(made.status, 0, made.stderr);
+  const rows = JSON.parse(readFileSync(saved, 'utf8'));
+  const names = [...Object.keys(stepsOf), 'the matrices of an expert side by side'];
+  assert.deepEqual(
+    rows.map(({ step }) => step),
+    names,
+  );
+  const [head, , ...lines] = made.stdout.trim().split('\n');
+  assert.match(head, /^\| Step \| tokens\/s with \| without \| ratio \|/);
+  assert.equal(lines.length, names.length);
+  for (const [i, row] of rows.entries()) {
+    assert.ok(lines[i].startsWith(`| ${names[i]} | `), lines[i]);
+    assert.ok(row.low <= row.ratio && row.ratio <= row.high && row.low > 0, lines[i]);
+    assert.ok(row.bytesPerToken > 0 && row.readsPerToken > 0, lines[i]);
+  }
+  const runs = made.stderr.split('\n').filter((line) => line.startsWith('{'));
+  const order = runs.map((line) => JSON.parse(line)).map(({ round, side }) => `${round} ${side}`);
+  const turns = (round, ...sides) => names.flatMap(() => sides.map((side) => `${round} ${side}`));
+  assert.deepEqual(order, [...turns(0, 'on', 'off'), ...turns(1, 'off', 'on')]);
+  const row = Object.fromEntries(rows.map((r) => [r.step, r]));
+  const fixed = row['experts in memory change'];
+  assert.ok(fixed.bytesPerToken < fixed.bytesPerTokenWithout, 'fixed experts are read again');
+  assert.match(steps(dense).stderr, /is no mixture of experts/);
+  if (row['direct I/O'].directIo === 0) return t.skip(`no direct I/O in ${folder}`);
+  assert.equal(row['direct I/O'].directIo, 1);
+});
+
+test('medians and ratios of pairs of runs', () => {
+  const run = (tokensPerSecond, directIo = true) => ({
+    tokensPerSecond,
+    hitRate: 0.5,
+    bytesPerToken: 2e6,
+    readsPerToken: 3,
+    directIo,
+  });
+  const pairs = [
+    { on: run(3), off: run(2) },
+    { on: run(8), off: run(4) },
+    { on: run(2, false), off: run(2) },
+  ];
+  const row = summarize('a step', pairs);
+  assert.deepEqual([row.tokensPerSecond, row.without], [3, 2]);
+  assert.deepEqual([row.low, row.ratio, row.high], [1, 1.5, 2]);
+  assert.equal(
+    markdown([row]).split('\n')[2],
+    '| a step | 3.00 | 2.00 | 1.50 (1.00 to 2.00) | 2.00, 2.00 | 3.00, 3.00 | 0.67 |',
+  );
 });
 
 test('random reads of a device', (t) => {
