@@ -2,13 +2,13 @@
 // mixtures of experts and QSF records, under every budget, with and without joined reads.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 #include <vector>
 
 #include "io/direct_io_native.h"
 #include "tests/conformance/fixtures_util.h"
 #include "tests/conformance/made_mixture_util.h"
+#include "tests/conformance/random_budgets_util.h"
 #include "tests/conformance/records_file_util.h"
 
 namespace sluice::test {
@@ -77,10 +77,8 @@ TEST_F(DirectIoModel, EveryBudgetGivesTheSameLogits) {
 }
 
 TEST_F(DirectIoModel, RandomBudgetsChangeNoLogit) {
-  const std::vector<int32_t> tokens = mixture_tokens();
   Opened whole = open_model(mixture_.path, direct_options(0, io::DirectIo::kOff));
   ASSERT_NE(whole.session, nullptr);
-  const uint64_t weights = whole.model->engine().residency().plan().total_bytes;
   for (const bool records : {false, true}) {
     const RecordsFile file(mixture_.path);
     const std::string& path = records ? file.path : mixture_.path;
@@ -89,16 +87,8 @@ TEST_F(DirectIoModel, RandomBudgetsChangeNoLogit) {
     Opened opened = open_model(path, direct_options(least, io::DirectIo::kOn));
     ASSERT_NE(opened.session, nullptr);
     ASSERT_TRUE(opened.model->direct_io());
-    std::mt19937 random(13);
-    for (int i = 0; i < 30; ++i) {
-      if (random() % 3 == 0) {
-        EXPECT_TRUE(opened.model->set_memory_budget(least + random() % weights).ok());
-      }
-      if (random() % 4 == 0) opened.session->clear();
-      const size_t n = 1 + random() % tokens.size();
-      const std::vector<int32_t> some(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n));
-      ASSERT_EQ(logits_after(opened, some), logits_after(whole, some)) << "operation " << i;
-    }
+    random_budgets_keep_logits(opened, whole, least, {.seed = 13, .operations = 30});
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -2,12 +2,12 @@
 // budget and through random changes of it.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/conformance/fixtures_util.h"
 #include "tests/conformance/made_mixture_util.h"
+#include "tests/conformance/random_budgets_util.h"
 #include "tests/conformance/records_file_util.h"
 
 namespace sluice::test {
@@ -56,23 +56,12 @@ TEST(QsfExpertsModel, FamiliesGiveTheGgufsLogits) {
 TEST(QsfExpertsModel, RandomBudgetsChangeNoLogit) {
   const MadeMixture gguf(4);
   const RecordsFile file(gguf.path);
-  const std::vector<int32_t> tokens = mixture_tokens();
   Opened whole = open_model(gguf.path, records_options(0));
   ASSERT_NE(whole.session, nullptr);
-  const uint64_t weights = whole.model->engine().residency().plan().total_bytes;
   const uint64_t least = smallest_budget(file.path, records_options(0));
   Opened opened = open_model(file.path, records_options(least));
   ASSERT_NE(opened.session, nullptr);
-  std::mt19937 random(11);
-  for (int i = 0; i < 40; ++i) {
-    if (random() % 3 == 0) {
-      EXPECT_TRUE(opened.model->set_memory_budget(least + random() % weights).ok());
-    }
-    if (random() % 4 == 0) opened.session->clear();
-    const size_t n = 1 + random() % tokens.size();
-    const std::vector<int32_t> some(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n));
-    ASSERT_EQ(logits_after(opened, some), logits_after(whole, some)) << "operation " << i;
-  }
+  random_budgets_keep_logits(opened, whole, least, {.seed = 11, .operations = 40});
 }
 
 }  // namespace
