@@ -16,6 +16,7 @@
 //                            [--reuse 0.6] [--distance 4] [--out FILE.json] [--json]
 //   npm run bench:experts -- device FILE [--sizes 64K,256K,1M,4M] [--depths 1,2,4,8,16]
 //                            [--seconds 1] [--json]
+//   npm run bench:experts -- device --web [--bytes 1024M] [--sizes …] [--depths …] [--json]
 // `measured` is the engine's rule (src/residency/expert_cache.h); `static` never changes what is in
 // memory. Shares are those of all experts that fit in memory; budgets are in bytes. `curve` replays
 // uniform routing, the recorded trace FILE, and a synthetic trace; in a Chromium tab, with --web, the
@@ -23,7 +24,9 @@
 // in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. --bench passes options to
 // `sluice bench`, such as "--direct-io off". Rows appear on stderr as they are measured. `steps`
 // prints a Markdown table of medians and ratios, and --out saves the rows as JSON. Its budget is as
-// of `sluice`, such as 3G, and a quarter of the weights by default. `device` reads without the page cache, with as many reads in flight as the depth.
+// of `sluice`, such as 3G, and a quarter of the weights by default. `device` reads without the page
+// cache, with as many reads in flight as the depth. With --web, a Chromium tab stores a file, and as
+// many workers as the depth read it with a cold page cache.
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -31,6 +34,7 @@ import { parseArgs } from 'node:util';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
+import { deviceInTab } from './expert-device-tab.mjs';
 import { markdown, measureSteps } from './expert-steps.mjs';
 import { policies, simulate } from './expert-policies.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
@@ -66,6 +70,7 @@ const { values, positionals } = parseArgs({
     sizes: { type: 'string', default: '64K,256K,1M,4M' },
     depths: { type: 'string', default: '1,2,4,8,16' },
     seconds: { type: 'string', default: '1' },
+    bytes: { type: 'string', default: '1024M' },
     llama: { type: 'boolean' },
     web: { type: 'boolean' },
     json: { type: 'boolean' },
@@ -148,10 +153,14 @@ function bytesOf(size) {
   return bytes;
 }
 
-function measureDevice([file]) {
+async function measureDevice([file]) {
   const sizes = values.sizes.split(',').map(bytesOf);
   const depths = values.depths.split(',').map(Number);
   if (!depths.every((depth) => depth >= 1)) throw new Error('a depth is at least 1');
+  if (values.web) {
+    print(await deviceInTab({ bytes: bytesOf(values.bytes), sizes, depths }));
+    return;
+  }
   const script = inRoot('tests', 'bench', 'device-reads.py');
   const args = [script, file, values.seconds, sizes.join(), depths.join()];
   const lines = execFileSync('python3', args, { encoding: 'utf8' }).trim().split('\n');
@@ -163,8 +172,8 @@ if (command === 'make' && files.length === 1) make(files);
 else if (command === 'replay' && files.length > 0) replay(files);
 else if (command === 'curve' && files.length === 1) await measureCurve(files);
 else if (command === 'steps' && files.length === 1) await compareSteps(files);
-else if (command === 'device' && files.length === 1) measureDevice(files);
+else if (command === 'device' && files.length === (values.web ? 0 : 1)) await measureDevice(files);
 else
   throw new Error(
-    'usage: replay TRACE…, make FILE, curve MODEL, steps MODEL or device FILE; options are in the head of this script',
+    'usage: replay TRACE…, make FILE, curve MODEL, steps MODEL, device FILE or device --web; options are in the head of this script',
   );

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
+import { turnsOf } from '../bench/expert-device-tab.mjs';
 import { policies, simulate } from '../bench/expert-policies.mjs';
 import { markdown, steps as stepsOf, summarize } from '../bench/expert-steps.mjs';
 import { formatTrace, parseTrace, readTrace, syntheticTrace } from '../bench/expert-trace.mjs';
@@ -237,6 +238,19 @@ test('random reads of a device', (t) => {
     assert.ok(readsPerSecond > 0 && Math.abs(bytesPerSecond / readsPerSecond - size) < 1);
   }
   assert.match(device('--sizes', '100').stderr.toString(), /100 is no multiple of 4K/);
+});
+
+test('workers of a tab read every place once, in turns', () => {
+  const turns = turnsOf(64 * 2 ** 20, 2 ** 20, [1, 2, 4]);
+  assert.deepEqual(
+    turns.map(([depth]) => depth),
+    [1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1],
+  );
+  const places = turns.flatMap(([, of]) => of);
+  assert.equal(places.length, 12 * 5);
+  assert.equal(new Set(places).size, places.length);
+  assert.ok(places.every((at) => at % 2 ** 20 === 0 && at >= 0 && at < 64 * 2 ** 20));
+  assert.throws(() => turnsOf(16 * 2 ** 20, 2 ** 20, [1, 2, 4]), /too few/);
 });
 
 test('info estimates what a token reads from a trace', () => {
