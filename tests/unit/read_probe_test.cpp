@@ -21,8 +21,9 @@ constexpr uint64_t kSize = 1 << 30;
 struct Costs {
   double direct = 2, cached = 2;
   double held_by_page_cache = 0.05, held_by_host = 0.2;
-  double later = 0;                                       // more with every read, a fraction
-  bool all_cached = false;                                // the page cache holds the file before
+  double later = 0;         // more with every read, a fraction
+  size_t slow_every = 0;    // of the direct reads, every so many takes 80 ms more
+  bool all_cached = false;  // the page cache holds the file before
   size_t fail_direct = SIZE_MAX, fail_cached = SIZE_MAX;  // which read of this way fails
 };
 
@@ -51,6 +52,8 @@ class Device {
     note(at, out);
     direct_places.push_back(at);
     spend(host_.insert(at).second ? costs_.direct : costs_.held_by_host);
+    const size_t every = costs_.slow_every;
+    if (every > 0 && direct_places.size() % every == 0) ms_ += 80;
     return direct_places.size() != costs_.fail_direct;
   }
   bool cached(uint64_t at, uint8_t* out) {
@@ -125,6 +128,11 @@ TEST(ReadProbe, ADeviceThatSlowsDownChangesNothing) {
     EXPECT_TRUE(pays({.direct = 2, .cached = 2.0, .later = later})) << later;
     EXPECT_FALSE(pays({.direct = 2, .cached = 1.6, .later = later})) << later;
   }
+}
+
+TEST(ReadProbe, SingleSlowReadsChangeNothing) {
+  EXPECT_TRUE(pays({.direct = 1, .cached = 2, .slow_every = 8}));
+  EXPECT_FALSE(pays({.direct = 2, .cached = 1, .slow_every = 8}));
 }
 
 TEST(ReadProbe, ASlowDeviceIsReadForALimitedTime) {
