@@ -102,7 +102,15 @@ void add_attention(const model::AttentionOp& own, int32_t layer, Fields& out) {
       .flag("chunked", own.chunked)
       .num("alibi", own.alibi)
       .num("rope", own.rope)
-      .num("ropeCol", own.rope_col);
+      .num("ropeCol", own.rope_col)
+      .num("relative", own.relative);
+  if (own.relative >= 0) out.num("vec0", own.relative_bias);  // such models have no sinks
+}
+
+// Operations of cross-attention are attention to the encoder's positions.
+void add_encoded(const model::AttentionOp& own, int32_t layer, bool stores, Fields& out) {
+  add_attention(own, layer, out);
+  out.num("kind", number(model::OpKind::kAttention)).num("encoded", stores ? 1 : 2);
 }
 
 Json part_json(const model::MatPart& part) {
@@ -168,6 +176,12 @@ void add_own(const Program& p, const model::Op& op, Fields& out) {
   const auto gate = [&out](model::Place at) { out.nums("gate", {number(at.buf), number(at.col)}); };
   if (const auto* own = op.get<model::EmbedOp>()) out.num("scale", own->scale);
   if (const auto* own = op.get<model::AttentionOp>()) add_attention(*own, op.layer, out);
+  if (const auto* own = op.get<model::StoreOp>()) {
+    add_encoded({.att = own->att}, op.layer, true, out);
+  }
+  if (const auto* own = op.get<model::CrossOp>()) {  // of no layer: it stores nothing
+    add_encoded({.att = own->att, .scale = own->scale, .softcap = own->softcap}, -1, false, out);
+  }
   if (const auto* own = op.get<model::MatmulOp>()) {
     out.add("parts", list(own->parts(), part_json)).flag("add", own->add).num("scale", own->scale);
   }
@@ -342,6 +356,7 @@ std::string GpuExecutor::describe() const {
       .flag("bidirectional", plan.kv.shape.bidirectional)
       .num("pool", number(p.pool))
       .num("head", number(p.head))
+      .num("decoder", p.decoder)
       .num("embedding", embedding_of(p))
       .nums("tables", Numbers(p.tables.begin(), p.tables.end()))
       .nums("widths", Numbers(p.width.begin(), p.width.end()))
@@ -349,6 +364,7 @@ std::string GpuExecutor::describe() const {
       .add("ops", list(p.ops, [&p](const model::Op& op) { return op_json(p, op); }))
       .add("mats", list(p.mats, mat_json))
       .add("vecs", list(p.vecs, [](const model::Vec& v) { return number_json(number(v.n)); }))
+      .add("buckets", list(p.buckets, [](const auto& all) { return list(all, number_json); }))
       .add("moes", list(p.moes, mixture_json))
       .add("recurrences", list(p.recurrences, recurrence_json))
       .add("caches", list(plan.kv.shape.layers, cache_json))

@@ -45,11 +45,16 @@ bool GpuExecutor::refused() const {
 // Whether a batch can run on the GPU. web/gpu refuses types of the KV cache that it lacks.
 bool GpuExecutor::for_gpu(int32_t n, const session::BatchSpec& spec) {
   uint32_t left = 0;
-  if (spec.encode || (!spec.ends.empty() && cx_.plan.kv.layout.evicts())) left |= GpuPass::kTexts;
+  if (!spec.ends.empty() && cx_.plan.kv.layout.evicts()) left |= GpuPass::kTexts;
   if (spec.media.rows != nullptr && media_mats_) left |= GpuPass::kPictures;
   if (refused()) left |= GpuPass::kAdapters;
   if (pass_.lost == 0) pass_.cpu_fallback |= left;
   return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least && !watched_;
+}
+
+// Whether the CPU is at the batch's first operation, which looks up embeddings.
+bool GpuExecutor::at_begin() const {
+  return cpu_.at() == (spec_.encode || spec_.embed ? 0 : static_cast<size_t>(cx_.program.decoder));
 }
 
 int32_t GpuExecutor::max_parts() const {
@@ -191,8 +196,12 @@ void GpuExecutor::hand_over() {
   }
   for (size_t i = 0; i < table_rows_.size(); ++i) table_rows_[i] = working.table_rows(i);
   pass_.x = address(working.buffer(model::Buf::kX));
-  pass_.logits = address(working.buffer(spec_.embed ? model::Buf::kH : model::Buf::kLogits));
-  pass_.hidden = static_cast<uint32_t>(spec_.embed ? cx_.program.hidden : 0);
+  const bool rows = spec_.embed || spec_.encode;
+  pass_.logits = address(working.buffer(rows ? model::Buf::kH : model::Buf::kLogits));
+  pass_.hidden = static_cast<uint32_t>(spec_.embed    ? cx_.program.hidden
+                                       : spec_.encode ? cx_.program.decoder
+                                                      : 0);
+  pass_.source = held_of_->source();
   pass_.ends = address(spec_.ends.data());
   pass_.n_ends = static_cast<uint32_t>(spec_.ends.size());
   pass_.adapters = adapters();
@@ -286,7 +295,7 @@ void GpuExecutor::recompute_batch() {
 // Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights
 // itself, and the GPU's copy of the KV cache ends before the batch.
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
-  if (cpu_.at() == 0 && again_ == nullptr) {
+  if (at_begin() && again_ == nullptr) {
     if (held_of_->cache().shape().on_gpu) return take_kv_back();
     if (kv_rows_ > 0 && kv_needed() > kv_rows_) return no_memory();
     if (kv_rows_ > 0 && recompute()) return Step::kProgress;
@@ -330,18 +339,18 @@ bool GpuExecutor::take_layers_back() {
 
 Step GpuExecutor::step(int32_t* max_ops) {
   // An embedding batch was packed for the current plan, so the plan must not change before it.
-  if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kGpu &&
-      cpu_.at() == 0 && !spec_.embed) {
+  if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kGpu && at_begin() &&
+      !spec_.embed) {
     return take_layers_back() ? Step::kProgress : Step::kBlocked;
   }
   if (where_ == Where::kEmbedding) {
-    while (*max_ops > 0 && cpu_.at() == 0) {
+    while (*max_ops > 0 && at_begin()) {
       int32_t one = 1;
       const Step step = cpu_.step(&one);
       --*max_ops;
       if (step == Step::kBlocked || step == Step::kFailed) return step;
     }
-    if (cpu_.at() == 0) return Step::kProgress;
+    if (at_begin()) return Step::kProgress;
     const bool ready = vectors_ready() && cpu_.rows_ready();
     if (!cx_.weights.failure().ok()) {  // the CPU reports it
       where_ = Where::kCpu;

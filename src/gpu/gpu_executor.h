@@ -85,6 +85,7 @@ struct GpuPass {
   // The LoRA adapters of the batch, 0 for none, and those that JavaScript cannot apply: the CPU
   // computes their batches. Addresses of AdapterSet::terms() and firsts().
   uint32_t adapters = 0, refused = 0, terms = 0, first_terms = 0;
+  int32_t source = 0;  // leading positions of an encoder-decoder model that are its encoder's
 };
 
 class GpuExecutor final : public session::Executor {
@@ -120,6 +121,7 @@ class GpuExecutor final : public session::Executor {
   [[nodiscard]] uint32_t adapters() const;
   [[nodiscard]] bool refused() const;
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
+  [[nodiscard]] bool at_begin() const;
   void to_single_step();
   // The leading positions of a sequence that one of JavaScript's KV caches has. After a loss of the
   // only one: that the engine's has.

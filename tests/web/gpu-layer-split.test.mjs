@@ -210,8 +210,8 @@ const ask = (model, options) =>
 const shared = existsSync(join(root, '..', 'shared', 'fixtures', 'families'));
 for (const [name, what] of [
   ['rwkv7', 'more than the residual stream'],
-  ['gemma3n', 'operation'],
-  ['t5', 'relative positions'],
+  ['gemma3n', 'per-layer embeddings'],
+  ['t5', 'more than the residual stream'],
 ]) {
   test(`${name} cannot be split`, { skip: !shared && 'no ../shared/fixtures' }, async () => {
     const [code, message] = await ask(named(families, name), { gpuLayers: 1, contextLength: 32 });

@@ -73,16 +73,15 @@ export function missing(program: Program): string | null {
   const most = evicts ? KvType.F16 : KvType.Q4;
   if (caches.some(({ heads, type }) => heads > 0 && type > most)) return 'this type of KV cache';
   for (const [i, op] of ops.slice(0, pool).entries()) {
-    const name = kOpNames[op.kind];
-    if (!(kDone.has(op.kind) || kRare.has(op.kind)) || (op.kind === OpKind.Embed) !== (i === 0))
-      return `the operation ${name}`;
+    const begins = i === 0 || i === program.decoder;
+    if (!(kDone.has(op.kind) || kRare.has(op.kind)) || (op.kind === OpKind.Embed) !== begins)
+      return `the operation ${kOpNames[op.kind]}`;
     // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
     if (
       evicts &&
       (op.alibi || (op.window > evicts.window + evicts.sinks && op.window < evicts.ring))
     )
       return 'this KV cache eviction';
-    if (op.kind === OpKind.Attention && op.vec1 >= 0) return 'relative positions';
     if (op.att.valuesInKeys && quantized(program)) return 'this type of KV cache';
     if (op.kind === OpKind.Scan && program.recurrences[op.rec!]![4]! > kMaxScanKeys)
       return `more than ${kMaxScanKeys} states per channel`;
@@ -144,18 +143,22 @@ function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
 export const quantized = ({ caches }: Pick<Program, 'caches'>): boolean =>
   caches.some(({ heads, type }) => heads > 0 && type !== KvType.F16);
 
-/** The steps of a pass for embeddings, which ends before operation `hidden` with rows of all tokens. */
+/**
+ * The steps of a pass for embeddings, or of an encoder before its decoder. It ends before operation
+ * `hidden` with rows of all tokens.
+ */
 export const hiddenSteps = (program: Program, hidden: number): Step[] =>
   stepsOf({
     ...program,
     ops: program.ops.slice(0, hidden),
+    decoder: 0,
     pool: Math.min(hidden, program.pool),
   }).filter(({ op }) => op.kind !== OpKind.Select);
 
 export function stepsOf(program: Program): Step[] {
-  const { ops, mats, pool } = program;
+  const { ops, mats, pool, decoder } = program;
   const steps: Step[] = [];
-  for (let i = 1; i < pool; i++) {
+  for (let i = decoder + 1; i < pool; i++) {
     const heads = headNorms(ops, i);
     if (heads) i += 2;
     const op = ops[i]!;

@@ -9,7 +9,7 @@ import { observedBytes } from './eviction-plan.js';
 import { cacheBytes } from './kv-cache.js';
 import { kFewTokens } from './kernels.js';
 import { align, planWeights } from './plan.js';
-import { Buf, kOpNames, Mix, OpKind, type Op, type Program } from './program.js';
+import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import { layOut, tableBytes, tablesOf, type Layout } from './record.js';
 import { stateBytes } from './state-plan.js';
 import { kQueueFloats } from './queue-plan.js';
@@ -77,8 +77,6 @@ function firstLayers(program: Program, layers: number): Program {
   return { ...program, ops: program.ops.slice(0, cut), pool: cut, cut, logitsRows: 0, caches };
 }
 
-/** Operations with further inputs: per-layer embeddings, and the encoder's output. */
-const kApart = new Set([OpKind.Rows, OpKind.Cross]);
 /** Operations that read and modify their output. */
 const kOnto = new Set([
   OpKind.Add,
@@ -90,19 +88,19 @@ const kOnto = new Set([
 ]);
 
 /** Why the CPU needs more than the residual stream to continue; null: it does not. */
-function inseparable({ ops, pool }: Program, cut: number | undefined): string | null {
+function inseparable({ ops, pool, decoder }: Program, cut: number | undefined): string | null {
   if (!cut) return null;
   if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select))
     return 'layers that process only some rows';
   const made = new Set([Buf.X]);
   for (const { kind, in: from, out, add, gate } of ops.slice(cut, pool)) {
-    if (kApart.has(kind)) return `the operation ${kOpNames[kind]}`;
+    if (kind === OpKind.Rows) return 'per-layer embeddings';
     const reads = [
       from,
       ...(kind === OpKind.Gated ? [gate[0]] : []),
       ...(add || kOnto.has(kind) ? [out] : []),
     ];
-    if (!reads.every((buf) => made.has(buf)))
+    if (decoder || !reads.every((buf) => made.has(buf)))
       return 'layers that exchange more than the residual stream';
     made.add(out);
   }

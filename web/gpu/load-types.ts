@@ -1,7 +1,8 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
 // quantized, evicts or has no copy in memory, gpu-parallel.js for the first engine with several sequences,
-// gpu-recurrent.js for the first model with recurrent states, gpu-ops.js for the first one with operations
-// that few have, and gpu-lora.js for the first adapter.
+// gpu-recurrent.js for the first model with recurrent states, gpu-relative.js for the first one with
+// relative positions, gpu-ops.js for the first one with operations that few have, and gpu-lora.js for the
+// first adapter.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
@@ -14,6 +15,7 @@ import type * as Parallel from './parallel.js';
 import type { Program } from './program.js';
 import type * as RareOps from './rare-ops.js';
 import type * as Recurrent from './recurrent-parts.js';
+import type * as Relative from './relative-attention.js';
 
 /** `ids`: the types of a model. Errors: MODULE_LOAD. */
 export async function loadTypes(ids: readonly number[]): Promise<void> {
@@ -29,7 +31,7 @@ export const loadAdapters = (): Promise<typeof Lora> =>
 /** What a program needs beyond one KV cache with rows of halves. */
 export interface Parts {
   rows?: RowFormat | undefined;
-  KvEviction?: typeof Extra.KvEviction | undefined;
+  KvEviction?: typeof Extra.KvEviction | typeof Relative.RelativeAttention | undefined;
   KvState?: typeof Extra.KvState | undefined;
   parallel?: typeof Parallel.parallel | undefined;
   recurrent?: typeof Recurrent | undefined;
@@ -55,6 +57,10 @@ export async function loadParts(program: Program): Promise<Parts> {
   if (program.caches.some(({ state }) => state)) {
     const url = new URL('./gpu-recurrent.js', import.meta.url);
     parts.recurrent = await asset<typeof Recurrent>('gpu-recurrent.js', url);
+  }
+  if (program.buckets[0]) {
+    const url = new URL('./gpu-relative.js', import.meta.url);
+    parts.KvEviction = (await asset<typeof Relative>('gpu-relative.js', url)).RelativeAttention;
   }
   if (hasRareOps(program)) {
     const url = new URL('./gpu-ops.js', import.meta.url);

@@ -26,8 +26,8 @@ export class PassRecorder {
   #replays!: StepReplays;
   #plan!: GpuPlan;
   #adapters: Adapters | undefined;
-  /** Of a pass for embeddings. */
-  #hidden: Step[] | undefined;
+  /** Of passes that compute rows of all tokens, by the operation behind them. */
+  readonly #hidden: Step[][] = [];
   readonly #steps: Step[];
   /** Kinds of passes whose pipelines are compiled. */
   readonly #ready = new Set<string>();
@@ -140,7 +140,7 @@ export class PassRecorder {
 
   #stepsFor({ hidden }: Rows): Step[] {
     const { program } = this.#resources.host;
-    const steps = hidden ? (this.#hidden ??= hiddenSteps(program, hidden)) : this.#steps;
+    const steps = hidden ? (this.#hidden[hidden] ??= hiddenSteps(program, hidden)) : this.#steps;
     return this.#adapters?.steps(steps) ?? steps;
   }
 

@@ -67,7 +67,7 @@ const kMaxSlot = 8 << 20;
 export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
 
 /** Activations with one input; the others have gate and up. Numbers of model/op.h. */
-const kPlain = [2, 4, 6, 7, 9];
+const kPlain = [2, 4, 6, 7, 9, 10];
 
 /** Whether the next operation activates exactly this one's parts: gate and up, or a single one. */
 export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {

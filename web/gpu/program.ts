@@ -43,12 +43,13 @@ export const enum OpKind {
   Approximate,
 }
 
-/** Names of OpKind, for messages. */
-export const kOpNames = (
-  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp ' +
-  'pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy ' +
-  'mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross fill approximate'
-).split(' ');
+/** Names of operations that the GPU cannot compute, for messages. */
+export const kOpNames: Partial<Record<OpKind, string>> = {
+  [OpKind.Embed]: 'embed',
+  [OpKind.Pool]: 'pool',
+  [OpKind.Fill]: 'fill',
+  [OpKind.Approximate]: 'approximate',
+};
 
 export const enum Buf {
   X,
@@ -121,11 +122,21 @@ export interface Op {
   unary: number;
   eps: number;
   softcap: number;
+  /** Attention with relative positions, whose biases [bucket][heads] are vec0: index in buckets; or -1. */
+  relative?: number;
+  /** Attention to the encoder's positions, or what only stores these. */
+  encoded?: Encoded;
   /** For Gated, whose gates are inStep apart; steps of Lerp, rates of Rwkv7Keys. */
   gate: [buf: Buf, column: number];
   carried: [size: number, at: number];
   /** Index in recurrences. */
   rec?: number;
+}
+
+/** Operations of cross-attention, which are attention for the GPU. */
+export const enum Encoded {
+  Stored = 1,
+  Read,
 }
 
 /**
@@ -230,6 +241,8 @@ export interface Program {
   /** A pass that computes logits ends before this operation. */
   pool: number;
   head: number;
+  /** Encoder-decoder models: the decoder's first operation; 0: no encoder is before it. */
+  decoder: number;
   /** The matrix whose rows are the token embeddings; -1: rows are not all that makes them. */
   embedding: number;
   /** Matrices of which each token reads a row: the token embedding, then those of Rows. */
@@ -242,6 +255,8 @@ export interface Program {
   mats: Mat[];
   /** Number of values of each vector. */
   vecs: number[];
+  /** Relative positions: the bucket of each distance from query to key, of which 0 is in the middle. */
+  buckets: number[][];
   moes: Mixture[];
   /**
    * model::Recurrence as numbers: kind, heads, groups, interleaved, keys, values, decayPerKey, then
@@ -308,9 +323,10 @@ export const enum Word {
   Refused,
   Terms,
   FirstTerms,
+  Source,
 }
 
-export const kWords = Word.FirstTerms + 1;
+export const kWords = Word.Source + 1;
 
 export const enum PassState {
   None,

@@ -163,13 +163,19 @@ export function inputsOf(words: Uint32Array): InputRows[] {
   });
 }
 
+/** Attention of another script, in place of to.attention(): eviction.ts, relative-attention.ts. */
+export type OwnAttention = Pick<
+  KvEviction,
+  'kindOf' | 'observes' | 'begin' | 'attention' | 'download' | 'settle'
+>;
+
 /** What depends on positions. */
 const kOfInputs = [OpKind.Rope, OpKind.Attention, OpKind.Temperature];
 
 /** A sequence on the GPU, or several that a pass computes together. */
 export interface GpuSequence {
   cache: KvCopies;
-  eviction?: KvEviction | undefined;
+  eviction?: OwnAttention | undefined;
   writer: Writer;
   /** Tells apart batches of several sequences whose kernels differ. */
   kind?: string;
@@ -212,7 +218,7 @@ export class Writer {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
-  readonly #eviction: KvEviction | undefined;
+  readonly #eviction: OwnAttention | undefined;
   readonly #others: (RecordOp | undefined)[];
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
 
@@ -222,7 +228,7 @@ export class Writer {
     layout: Layout,
     caches: (Cache | null)[],
     tables: ReadonlyMap<number, GPUBuffer>,
-    eviction?: KvEviction,
+    eviction?: OwnAttention,
     others: (RecordOp | undefined)[] = [],
   ) {
     this.#others = others;

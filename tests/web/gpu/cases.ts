@@ -43,8 +43,9 @@ export const activations: ((g: number, u: number) => number)[] = [
   (x) =>
     (x > 0 ? xielu.positive * x * x : xielu.negative * (Math.expm1(Math.min(x, xielu.below)) - x)) +
     xielu.linear * x,
+  relu,
 ];
-const gated = (kind: number) => ![2, 4, 6, 7, 9].includes(kind);
+const gated = (kind: number) => ![2, 4, 6, 7, 9, 10].includes(kind);
 const unaries: ((x: number) => number)[] = [
   (x) => x,
   (x) => x * sigmoid(x),

@@ -1,4 +1,4 @@
-// Operations that few families have: a matrix for each head, and what Gemma 3n adds.
+// Operations that few families have: a matrix for each head, what Gemma 3n adds, and relative positions.
 import * as kernels from '../../../web/gpu/kernels/rare-ops.js';
 import { kFewTokens } from '../../../web/gpu/kernels.js';
 import { typeIds } from '../../../web/gpu/kernels/types.js';
@@ -9,6 +9,7 @@ import type { Rows, Writer } from '../../../web/gpu/record.js';
 import { randomWeights, weight } from './blocks.js';
 import { asTaken } from './codes.js';
 import type { Harness } from './harness.js';
+import { relativePositions } from './relative-cases.js';
 
 interface HeadShape {
   type: number;
@@ -138,4 +139,5 @@ export function rareOps(h: Harness): void {
   matchNorm(h, 1, 1);
   matchNorm(h, 33, 2);
   matchNorm(h, 2000, 1);
+  relativePositions(h);
 }

@@ -100,7 +100,7 @@ function rotate(
 }
 
 /** The binding of a cache, and the offsets and strides in it, in words. */
-function reach(
+export function reach(
   to: Dispatcher,
   cache: Cache | undefined,
 ): { range: GPUBufferBinding[]; places: Values } {

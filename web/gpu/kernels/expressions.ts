@@ -18,6 +18,7 @@ export function activations(
     `bounded_tanh(${g})`,
     `relu(${g}) * relu(${g}) * ${u}`,
     `xielu(${g}, ${xielu.join(', ')})`,
+    `relu(${g})`,
   ];
   const found = all[kind];
   if (!found) throw new Error(`no kernel computes activation ${kind}`);
