@@ -168,19 +168,21 @@ describe('a KV cache on the GPU alone', { skip: noSwiftShader }, () => {
   /** Loses the GPU behind the first token of `sessions`. Returns what each generates, or its error. */
   async function lose(engine, sessions, prompt, maxTokens) {
     let begun = 0;
+    let begin;
+    const allBegun = new Promise((resolve) => (begin = resolve));
     const tell = async (session) => {
       const tokens = [];
       try {
         const how = { maxTokens, temperature: 0, ignoreEos: true };
         for await (const { token } of session.generate(prompt, how))
-          if (token >= 0 && tokens.push(token) === 1) begun++;
+          if (token >= 0 && tokens.push(token) === 1 && ++begun === sessions.length) begin();
       } catch (error) {
         return error;
       }
       return tokens;
     };
     const telling = Promise.all(sessions.map(tell));
-    await globalThis.eventually(() => begun === sessions.length, 'first tokens', 60);
+    await Promise.race([allBegun, telling]);
     await globalThis.loseGpu();
     const told = await telling;
     assert.equal(engine.stats().device, 'wasm');
