@@ -21,7 +21,9 @@ namespace {
 constexpr size_t kTurns = 4;        // two of each way
 constexpr size_t kReads = 8;        // in a turn
 constexpr double kMaxTurnMs = 100;  // a turn begins no read after that
-constexpr double kMargin = 1.1;     // how much faster the page cache must be
+// How much faster the page cache must be: the probes do not show what it costs the compute threads,
+// which allocate, copy and reclaim its pages.
+constexpr double kMargin = 1.5;
 
 using Places = std::array<uint64_t, kReads>;
 

@@ -96,8 +96,8 @@ bool pays(const Costs& costs) {
 
 TEST(ReadProbe, TheFasterWayWins) {
   EXPECT_TRUE(pays({.direct = 1, .cached = 2}));
-  EXPECT_TRUE(pays({.direct = 2, .cached = 1.9}));  // within the margin
-  EXPECT_FALSE(pays({.direct = 2, .cached = 1.7}));
+  EXPECT_TRUE(pays({.direct = 2, .cached = 1.4}));  // within the margin
+  EXPECT_FALSE(pays({.direct = 2, .cached = 1.2}));
   EXPECT_FALSE(pays({.direct = 2, .cached = 1}));
 }
 
@@ -126,7 +126,7 @@ TEST(ReadProbe, WhatWasCachedBeforeDoesNotCount) {
 TEST(ReadProbe, ADeviceThatSlowsDownChangesNothing) {
   for (const double later : {0.0, 0.05, 0.2}) {
     EXPECT_TRUE(pays({.direct = 2, .cached = 2.0, .later = later})) << later;
-    EXPECT_FALSE(pays({.direct = 2, .cached = 1.6, .later = later})) << later;
+    EXPECT_FALSE(pays({.direct = 2, .cached = 1.2, .later = later})) << later;
   }
 }
 
@@ -136,7 +136,7 @@ TEST(ReadProbe, SingleSlowReadsChangeNothing) {
 }
 
 TEST(ReadProbe, ASlowDeviceIsReadForALimitedTime) {
-  Device device({.direct = 60, .cached = 50});
+  Device device({.direct = 60, .cached = 35});
   EXPECT_FALSE(device.pays());
   EXPECT_EQ(device.direct_places.size(), 4u);  // two in each turn
   Device hung({.direct = 1000, .cached = 1500});
