@@ -13,7 +13,7 @@
 //                            [--threads 2] [--ctx 512] [--json]
 //   npm run bench:experts -- steps MODEL [--budget B] [--trace FILE] [--records FILE.qsf] [-n 64]
 //                            [--rounds 3] [--warmup 64] [--threads 2] [--ctx 512] [--skew 0.5]
-//                            [--reuse 0.6] [--distance 4] [--out FILE.json] [--json]
+//                            [--reuse 0.6] [--distance 4] [--limited] [--out FILE.json] [--json]
 //   npm run bench:experts -- device FILE [--sizes 64K,256K,1M,4M] [--depths 1,2,4,8,16]
 //                            [--seconds 1] [--json]
 //   npm run bench:experts -- device --web [--bytes 1024M] [--sizes …] [--depths …] [--json]
@@ -24,9 +24,10 @@
 // in a process that gets no more memory. MODEL is a file or SHAPE:TYPE. --bench passes options to
 // `sluice bench`, such as "--direct-io off". Rows appear on stderr as they are measured. `steps`
 // prints a Markdown table of medians and ratios, and --out saves the rows as JSON. Its budget is as
-// of `sluice`, such as 3G, and a quarter of the weights by default. `device` reads without the page
-// cache, with as many reads in flight as the depth. With --web, a Chromium tab stores a file, and as
-// many workers as the depth read it with a cold page cache.
+// of `sluice`, such as 3G, and a quarter of the weights by default. With --limited, as root, the
+// process gets little more memory than that, instead of reads that are evicted. `device` reads
+// without the page cache, with as many reads in flight as the depth. With --web, a Chromium tab
+// stores a file, and as many workers as the depth read it with a cold page cache.
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
@@ -67,6 +68,7 @@ const { values, positionals } = parseArgs({
     records: { type: 'string' },
     rounds: { type: 'string', default: '3' },
     out: { type: 'string' },
+    limited: { type: 'boolean' },
     sizes: { type: 'string', default: '64K,256K,1M,4M' },
     depths: { type: 'string', default: '1,2,4,8,16' },
     seconds: { type: 'string', default: '1' },
@@ -137,8 +139,8 @@ async function measureCurve([name]) {
 async function compareSteps([name]) {
   const counts = numbers(['rounds', 'generate', 'warmup', 'threads', 'ctx']);
   if (!(counts.rounds >= 1)) throw new Error('there is at least 1 round');
-  const { budget, trace, records } = values;
-  const given = { ...counts, ...repeating(), budget, trace, records, progress };
+  const { budget, trace, records, limited } = values;
+  const given = { ...counts, ...repeating(), budget, trace, records, limited, progress };
   const rows = await measureSteps(modelFile(name), given);
   if (values.out) writeFileSync(values.out, `${JSON.stringify(rows, null, 2)}\n`);
   if (values.json) print(rows);
