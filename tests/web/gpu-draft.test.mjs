@@ -90,7 +90,7 @@ describe('a draft model on the GPU', { skip: noSwiftShader, timeout: 600_000 }, 
       agree(found, expected, what);
     });
 
-  test('a session is rewound, forked and saved', async () => {
+  test('a session is rewound, forked and saved', { skip: longOnly }, async () => {
     const tell = async (engine) => {
       const session = engine.session();
       const texts = [await session.generate(prompt, greedy).text()];

@@ -22,7 +22,7 @@ const kGroups = 2.5 * 64;
 
 /** Plain; a window; norms of heads, without and with windows; biases. */
 const cases = [
-  ['llama-gqa', 'q8_0', false],
+  ['llama-gqa', 'q8_0', longOnly],
   ['llama-gqa', 'q4_0', false],
   ['llama-gqa', 'f16', longOnly],
   ['mistral-window', 'q8_0', longOnly],

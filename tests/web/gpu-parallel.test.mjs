@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { extent, longOnly } from '../extent.mjs';
+import { longOnly } from '../extent.mjs';
 import { noSwiftShader, openNode, useSwiftShader } from './gpu-node.mjs';
 import { checkTwins, models, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
@@ -18,7 +18,7 @@ const kParallel = 3;
 /** [model, options, all sequences in one pass, test in the long suite alone] */
 const cases = [
   ['llama-gqa', {}, true, false],
-  ['gemma4', {}, true, false], // its last layers process only the rows with logits
+  ['gemma4', {}, true, longOnly], // its last layers process only the rows with logits
   ['lfm2', {}, false, false], // recurrent states
   ['llama-gqa', { kvType: 'q8_0' }, true, longOnly],
   ['llama-gqa', { kvType: 'q4_0' }, true, longOnly],
@@ -136,7 +136,7 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
   });
 
   /** Rounds of concurrent generations, some of them cancelled, on sessions that have twins on the CPU. */
-  test('random rounds', async () => {
+  test('random rounds', { skip: longOnly }, async () => {
     const model = named('llama-gqa');
     const cpu = await globalThis.loadCpu(fileOf(model), { contextLength: 1000 });
     const gpu = await globalThis.load(fileOf(model), {
@@ -147,7 +147,7 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
     const below = (n) => Math.floor(random() * n);
     const twins = Array.from({ length: 5 }, () => [gpu.session(), cpu.session()]);
     let [tokens, cancelled] = [0, 0];
-    for (let round = 0; round < extent(2, 20); round++) {
+    for (let round = 0; round < 20; round++) {
       const chosen = twins.filter(() => random() < 0.7);
       const calls = chosen.map(([ours, theirs]) => {
         const text = ` ${promptOf(below(5))}`;
