@@ -313,7 +313,7 @@ void cancel_everywhere(const std::string& path, const session::EngineOptions& en
   ASSERT_EQ(expected.pieces.size(), 6u);
   Opened opened = open_model(path, engine);
   ASSERT_NE(opened.session, nullptr);
-  const int stride = kSanitized ? extent(53, 17) : 1;
+  const int stride = kSanitized ? extent(101, 17) : 1;
   for (int steps = 0;; steps += stride) {
     const Answer cut = answer(opened, first, options, max_ops, steps);
     ASSERT_TRUE(cut.status.ok()) << cut.status.message();

@@ -56,26 +56,38 @@ const tooSlowForAsan = [
   'MemoryPlan.AutomaticKvTypesNeverRefuseALargerBudget',
   'Pathological.*', // linear time; the fuzzer's corpus has odd texts
   'Plan.HoldsForRandomModelsAndBudgets',
+  'QsfFile.LayersOfOneBlockAreDecodedInPieces',
   'QsfFile.ManyThreadsReadTheSame', // under the thread sanitizer
   'Sampler.DrawsFromTheExactDistribution',
   'Sampler.TopPKeepsManyTokens',
+  'SchemaGrammar.EveryPrefixCanBecomeAMatch',
   'SchemaKeywords.FormatsAreEnforcedOrErrors', // the fuzzer's corpus has schemas
   'SentencePiece.MergesLikeTheDefinition',
   'Sequence.ARewindLeavesOnlyRightEntriesVisible',
+  'Sequence.ASavedStateIsRestoredIntoAnotherShape',
   'Unigram.LongRunsFinish',
   'VisionEncoder.EveryCaseHasTheReferencesEmbeddings',
   'VisionFixtures.EveryCaseHasTheReferencesInputsTokensAndPositions',
+  'VisionPlan.PreprocessMakesWhatWasPlanned',
   'VisionProjectorFiles.AMissingTensorIsNamedOrOptional',
+  'VisionProjectorFiles.AWrongShapeIsAnError', // the fuzzer's corpus has shapes
   // Of seven files, a model of two quantization types.
   ...['arch_gpt2', 'families_llama_biases', 'quant_llama_Q4_0', 'quant_llama_Q8_0'],
   ...['quant_llama_TQ1_0'],
 ].map((name) => (name.includes('.') ? name : `Types/BadWeights.*/${name}_gguf`));
 
-/** The quantizers' search is the same on every instruction set, and attention has biases elsewhere. */
+/**
+ * The quantizers' search is the same on every instruction set, and attention has biases elsewhere. The
+ * others are properties of code that all instruction sets share; cheaper tests see NEON's part of it.
+ */
 const tooSlowForQemu = [
   'Attention.Alibi',
+  'Attention.RandomRanges',
+  'Attention.RowsAloneGiveTheSameBits',
+  'Finite.EveryScaleOfIq1M',
   'KvAttention.ValuesInKeys',
   'KvQuantize.RowsAreNearOptimal',
+  'Matmul.ManyTokensOfDecodedTypesAreTheSame',
 ];
 
 /** A filter for all tests but these, in the short suite. */

@@ -125,7 +125,9 @@ TEST_F(ConvertKinds, QsfRoundTripIsBitIdentical) {
   if (kFew) models.resize(std::min<size_t>(models.size(), 5));
   for (const std::string& model : models) {
     convert(model, at("straight"));
-    for (const char* packing : {"none", "lz4", "zstd"}) {
+    for (const std::string_view name : {"none", "lz4", "zstd"}) {
+      if (kFew && name != "zstd" && model != models[0]) continue;
+      const std::string packing(name);
       convert(model, at("out.qsf"), {"--compress", packing}, "16M");
       convert(at("out.qsf"), at("again.qsf"), {"--compress", packing}, "16M");
       EXPECT_EQ(bytes_of(at("again.qsf")), bytes_of(at("out.qsf"))) << model << " " << packing;
@@ -147,7 +149,7 @@ TEST_F(ConvertKinds, EveryTypeConvertsToOthers) {
     convert(kSample, from, {"--type", types[i].type, "--pure"});
     const std::vector<float> wanted = answers(from, false);
     for (const size_t step : {0u, 1u, 5u}) {
-      if (kFew && step == 1) continue;
+      if (kFew && (step == 1 || (step == 0 && i % 3 != 0))) continue;
       const Bound& to = types[(i + step) % types.size()];
       convert(from, at("to"), {"--type", to.type, "--pure"});
       if (step == 0) {

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "../extent.h"
 #include "residency/residency.h"
 
 namespace sluice::residency {
@@ -98,7 +99,7 @@ void expect_within(const Plan& plan, uint64_t budget) {
 
 TEST(Plan, HoldsForRandomModelsAndBudgets) {
   Dice dice(1);
-  for (int round = 0; round < 2000 && !HasFailure(); ++round) {
+  for (int round = 0; round < test::extent(500, 2000) && !HasFailure(); ++round) {
     SCOPED_TRACE(round);
     const Model m = random_model(dice);
     uint64_t all = 0;
