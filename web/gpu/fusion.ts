@@ -1,8 +1,8 @@
 // Prepares a program for the GPU: checks that the kernels support all operations, and fuses
 // operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it
 // or with the residual stream that it is added to,
-// a matrix multiplication with its activation, and RoPE with norms of heads and writing to the KV
-// cache.
+// a matrix multiplication with its activation, RoPE with norms of heads and writing to the KV
+// cache, and the addition of one vector to several streams.
 
 import { evictionIn } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
@@ -114,9 +114,14 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
   return true;
 }
 
-/** RMS norms of the heads of queries and keys at `ops[i]`, before a RoPE that stores the keys. */
+/**
+ * RMS norms of the heads of queries and keys at `ops[i]`, before a RoPE that stores the keys. A norm of
+ * the values may be between.
+ */
 function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
-  const [queries, keys, rope, attention] = ops.slice(i, i + 4);
+  const [queries, keys, ...behind] = ops.slice(i, i + 5);
+  const values = behind[0]?.kind === OpKind.Norm && behind.shift()!;
+  const [rope, attention] = behind;
   if (rope?.kind !== OpKind.Rope || attention?.kind !== OpKind.Attention) return undefined;
   const { att } = rope;
   const normed = (op: Op, heads: number, column: number): boolean =>
@@ -133,11 +138,16 @@ function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
     attention.in === rope.in &&
     normed(queries!, att.heads, 0) &&
     normed(keys!, att.kvHeads, att.heads * att.dk) &&
+    (!values || normed(values, att.kvHeads, (att.heads + att.kvHeads) * att.dk)) &&
     queries!.eps === keys!.eps &&
     queries!.vecPerHead === keys!.vecPerHead
     ? [queries!, keys!]
     : undefined;
 }
+
+/** Equal for additions of the same values to the same buffer. */
+const additionOf = ({ kind, in: from, inCol, out, n, scale }: Op): string =>
+  [kind, from, inCol, out, n, scale].join();
 
 /** Whether the KV cache is quantized. All layers have one type. */
 export const quantized = ({ caches }: Pick<Program, 'caches'>): boolean =>
@@ -160,10 +170,24 @@ export function stepsOf(program: Program): Step[] {
   const steps: Step[] = [];
   for (let i = decoder + 1; i < pool; i++) {
     const heads = headNorms(ops, i);
-    if (heads) i += 2;
+    if (heads) {
+      i += 2;
+      if (ops[i]!.kind === OpKind.Norm) steps.push({ index: i, op: ops[i++]! });
+    }
     const op = ops[i]!;
     const next = ops[i + 1]!;
     const step: Step = { index: i, op, ...(heads && { heads }) };
+    const last = steps.at(-1);
+    if (
+      op.kind === OpKind.Add &&
+      op.in !== op.out &&
+      last &&
+      additionOf(op) === additionOf(last.op) &&
+      op.outCol === last.op.outCol + last.op.heads * op.n
+    ) {
+      last.op = { ...last.op, heads: last.op.heads + 1, inStep: 0, outStep: op.n };
+      continue;
+    }
     const normed =
       op.kind === OpKind.Norm &&
       op.norm === NormKind.Rms &&

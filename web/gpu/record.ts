@@ -524,7 +524,13 @@ export class Writer {
       case OpKind.Activate:
         return to.activate({ at: map.in, tokens, n: op.n, ...activation(op) });
       case OpKind.Add:
-        return to.add({ ...map, scale: op.scale });
+        return to.add({
+          ...map,
+          scale: op.scale,
+          heads: op.heads,
+          inStep: op.inStep,
+          outStep: op.outStep,
+        });
       case OpKind.Scale:
         return to.scale({ ...map, scale: op.scale });
       case OpKind.SoftCap:
