@@ -209,12 +209,15 @@ test("a caller's fetch() gets every request, in its own thread", async () => {
 
 test('adapters are requested like the model', async () => {
   const token = kToken;
-  const lora = ['hf:a/b/adapter.gguf', `${network.url}/none/adapter.bin`];
-  await assert.rejects(logits(new Blob([model]), { token, lora }), { code: 'NOT_FOUND' });
-  const own = requests.find(({ path }) => path === '/a/b/resolve/main/adapter.gguf');
-  assert.equal(own.headers.authorization, `Bearer ${token}`);
-  const other = requests.find(({ path }) => path === '/none/adapter.bin');
-  assert.equal(other.headers.authorization, undefined);
+  for (const [adapter, path, authorization] of [
+    ['hf:a/b/adapter.gguf', '/a/b/resolve/main/adapter.gguf', `Bearer ${token}`],
+    [`${network.url}/none/adapter.bin`, '/none/adapter.bin', undefined],
+  ]) {
+    const asked = logits(new Blob([model]), { token, lora: [adapter] });
+    await assert.rejects(asked, { code: 'NOT_FOUND' });
+    const { headers } = requests.find((request) => request.path === path);
+    assert.equal(headers.authorization, authorization);
+  }
 });
 
 test("an error of a caller's fetch() is the cause of NETWORK", async () => {
