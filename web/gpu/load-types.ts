@@ -31,7 +31,7 @@ export const loadAdapters = (): Promise<typeof Lora> =>
 /** What a program needs beyond one KV cache with rows of halves. */
 export interface Parts {
   rows?: RowFormat | undefined;
-  KvEviction?: typeof Extra.KvEviction | typeof Relative.RelativeAttention | undefined;
+  OwnAttention?: typeof Extra.KvEviction | typeof Relative.RelativeAttention | undefined;
   KvState?: typeof Extra.KvState | undefined;
   parallel?: typeof Parallel.parallel | undefined;
   recurrent?: typeof Recurrent | undefined;
@@ -50,7 +50,7 @@ export async function loadParts(program: Program): Promise<Parts> {
     const url = new URL('./gpu-kv.js', import.meta.url);
     const { kernels, rows, KvEviction, KvState } = await asset<typeof Extra>('gpu-kv.js', url);
     useQuantizedKv(kernels);
-    if (evicts) parts.KvEviction = KvEviction;
+    if (evicts) parts.OwnAttention = KvEviction;
     if (quantized(program)) parts.rows = rows;
     if (program.kvOnGpu) parts.KvState = KvState;
   }
@@ -60,7 +60,7 @@ export async function loadParts(program: Program): Promise<Parts> {
   }
   if (program.buckets[0]) {
     const url = new URL('./gpu-relative.js', import.meta.url);
-    parts.KvEviction = (await asset<typeof Relative>('gpu-relative.js', url)).RelativeAttention;
+    parts.OwnAttention = (await asset<typeof Relative>('gpu-relative.js', url)).RelativeAttention;
   }
   if (hasRareOps(program)) {
     const url = new URL('./gpu-ops.js', import.meta.url);

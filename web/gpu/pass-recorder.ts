@@ -115,8 +115,8 @@ export class PassRecorder {
     queued = false,
     { ...more }: Pick<Rows, 'hidden' | 'inputs'> = {},
   ): Promise<void> {
-    const { eviction, kind: lanes } = this.sequence;
-    const evicted = eviction?.kindOf(first, tokens);
+    const { attention, kind: lanes } = this.sequence;
+    const seen = attention?.kindOf(first, tokens);
     // Inputs whose kernels differ: those of attention depend on the tokens, up to 16.
     const inputs = new Map(more.inputs?.map((input) => [Math.min(input.tokens, 16), input]));
     more.inputs &&= [...inputs.values()];
@@ -125,7 +125,7 @@ export class PassRecorder {
       nRows,
       Math.floor((first + tokens - 1) / kSplit),
       queued,
-      evicted,
+      seen,
       lanes,
       more.hidden,
       [...inputs.keys()].sort(),
@@ -200,7 +200,7 @@ export class PassRecorder {
   #replay(recording: Recording, rows: Rows, queued: boolean): boolean {
     const { media, states, inputs } = rows;
     const once = media || states.due || inputs?.length;
-    if (this.sequence.eviction?.observes || once || !this.#units.resident) return false;
+    if (this.sequence.attention?.observes || once || !this.#units.resident) return false;
     const words = wordsOf(this.#resources.host);
     words[Word.Layer] = this.#steps.at(-1)!.op.layer;
     return this.#replays.play(recording, rows, queued, words[Word.Slot]!);

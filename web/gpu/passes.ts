@@ -47,7 +47,7 @@ export class Passes {
     const [serial, n, first, steps] = [Word.Serial, Word.N, Word.First, Word.Steps].map(
       (word) => words[word]!,
     ) as [number, number, number, number];
-    const { cache, eviction } = (recorder.sequence = this.#sequences.of(words));
+    const { cache, attention } = (recorder.sequence = this.#sequences.of(words));
     const more = { hidden: words[Word.Hidden]!, inputs: inputsOf(words) };
     // The KV cache of several inputs, or of layers that share one, is not continued.
     const kept = more.inputs.length || program.bidirectional ? 0 : n;
@@ -91,7 +91,7 @@ export class Passes {
         );
       cache.settle(words, made.subarray(result, back.rows), first, kept);
       this.#sequences.states?.settle(words, made.subarray(back.rows));
-      eviction?.settle(words, made.subarray(back.states), first, n);
+      attention?.settle(words, made.subarray(back.states), first, n);
       if (counts.gpuPasses === 0 && !more.inputs.length)
         recorder.prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       counts.gpuPasses += steps || 1;
@@ -122,7 +122,7 @@ export class Passes {
       this.#vectorsThere = true;
     }
     sequence.cache.upload(queue, words);
-    sequence.eviction?.begin(queue, words);
+    sequence.attention?.begin(queue, words);
     const states = this.#sequences.states?.begin(queue, words) ?? kStateless;
     const rows: Rows = { tokens: n, first, skipped: 0, states, step: 0 };
     const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
@@ -157,7 +157,7 @@ export class Passes {
   ): Back {
     const { host, layout, memory } = this.#resources;
     const { program } = host;
-    const { cache, eviction } = this.#recorder.sequence;
+    const { cache, attention } = this.#recorder.sequence;
     const { queue, buffers } = layout;
     const readback = this.#readback;
     recording.finish();
@@ -174,7 +174,7 @@ export class Passes {
     if (result) encoder.copyBufferToBuffer(memory.arena, 4 * at, readback, 0, result);
     const rows = cache.download(encoder, readback, result, first, kept);
     const states = rows + (this.#sequences.states?.download(encoder, words, readback, rows) ?? 0);
-    const observed = eviction?.download(encoder, readback, states, first, n) ?? 0;
+    const observed = attention?.download(encoder, readback, states, first, n) ?? 0;
     return { result, rows, states, size: align(states + observed, 8) };
   }
 }

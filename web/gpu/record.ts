@@ -175,7 +175,7 @@ const kOfInputs = [OpKind.Rope, OpKind.Attention, OpKind.Temperature];
 /** A sequence on the GPU, or several that a pass computes together. */
 export interface GpuSequence {
   cache: KvCopies;
-  eviction?: OwnAttention | undefined;
+  attention?: OwnAttention | undefined;
   writer: Writer;
   /** Tells apart batches of several sequences whose kernels differ. */
   kind?: string;
@@ -218,7 +218,7 @@ export class Writer {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #caches: (Cache | null)[];
-  readonly #eviction: OwnAttention | undefined;
+  readonly #attention: OwnAttention | undefined;
   readonly #others: (RecordOp | undefined)[];
   readonly #tables: ReadonlyMap<number, GPUBuffer>;
 
@@ -228,12 +228,12 @@ export class Writer {
     layout: Layout,
     caches: (Cache | null)[],
     tables: ReadonlyMap<number, GPUBuffer>,
-    eviction?: OwnAttention,
+    attention?: OwnAttention,
     others: (RecordOp | undefined)[] = [],
   ) {
     this.#others = others;
     this.#tables = tables;
-    this.#eviction = eviction;
+    this.#attention = attention;
     this.#program = program;
     this.#layout = layout;
     this.#caches = caches;
@@ -513,7 +513,7 @@ export class Writer {
           sinks: this.vec(op.vec0),
           scratch: this.#layout.scratch,
         };
-        if (this.#eviction) this.#eviction.attention(to, op, row, call);
+        if (this.#attention) this.#attention.attention(to, op, row, call);
         else to.attention(call);
         return;
       }

@@ -22,7 +22,7 @@ export function makeSequences(resources: Resources, parts: Parts): Sequences {
   const { host, layout, buffers } = resources;
   const { program, memory } = host;
   const { arena } = resources.memory;
-  const { parallel, recurrent, rareOps, rows, KvEviction } = parts;
+  const { parallel, recurrent, rareOps, rows, OwnAttention } = parts;
   const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
   const tables = new Map(
     tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
@@ -35,9 +35,10 @@ export function makeSequences(resources: Resources, parts: Parts): Sequences {
   const of = each(() => {
     const cache = new GpuKvCache(program, memory, buffers, rows);
     caches.push(cache);
-    const eviction = KvEviction && new KvEviction(program, layout.eviction, memory, buffers, arena);
-    const writer = new Own(program, layout, cache.caches, tables, eviction, ops);
-    return { cache, eviction, writer };
+    const attention =
+      OwnAttention && new OwnAttention(program, layout.eviction, memory, buffers, arena);
+    const writer = new Own(program, layout, cache.caches, tables, attention, ops);
+    return { cache, attention, writer };
   });
   return { of, caches, states, tables };
 }
