@@ -72,7 +72,9 @@ TEST_F(DirectIoModel, EveryBudgetGivesTheSameLogits) {
   expect_same(mixture_.path, tokens);
   expect_same(RecordsFile(mixture_.path).path, tokens);
   for (const char* name : {"llama-gqa", "gemma2"}) {
-    expect_same(own_folder("arch") + "/" + name + ".gguf", {1, 17, 29, 45, 31, 8, 12, 50});
+    const std::string path = own_folder("arch") + "/" + name + ".gguf";
+    if (!has_direct_io(path)) continue;  // of another file system
+    expect_same(path, {1, 17, 29, 45, 31, 8, 12, 50});
   }
 }
 

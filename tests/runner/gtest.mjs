@@ -35,6 +35,13 @@ function countReport(label) {
   return count;
 }
 
+/** What failed, by name: a program goes on after a failure, and its last lines may not have it. */
+const failuresIn = (label) =>
+  testsIn(label)
+    .filter(({ failures }) => failures?.length)
+    .map(({ name, failures }) => `${name}: ${failures.map(({ failure }) => failure).join('\n')}\n`)
+    .join('');
+
 const patternOf = (glob) =>
   new RegExp(
     `^${glob
@@ -75,7 +82,7 @@ export async function gtest(
     return { ...none(), failed: 1, details: `${label}: died (${code})\n${lastLines(output, 60)}` };
   }
   const count = countReport(label);
-  if (code !== 0) count.details = `${label}:\n${lastLines(output, 60)}`;
+  if (code !== 0) count.details = `${label}:\n${failuresIn(label) || lastLines(output, 60)}`;
   if (code !== 0 && count.failed === 0) count.failed = 1; // a sanitizer report at exit
   return count;
 }
