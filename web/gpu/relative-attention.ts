@@ -38,6 +38,7 @@ export class RelativeAttention implements OwnAttention {
       causal,
       begin: causal && this.#decoder ? this.#source : 0,
       length: read ? this.#source : call.first + call.tokens,
+      sinks: undefined,
       ...(!read && { biases: call.sinks }),
       words: this.#words[read ? 0 : op.relative!]!,
     });

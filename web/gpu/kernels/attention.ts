@@ -1,5 +1,6 @@
 // Attention kernels, RoPE, and writing to the KV cache. What a quantized cache needs is in gpu-kv.js.
 
+import { tilesOf } from './attention-tiles.js';
 import type { Attention, Cache, Heads, Place, Rope, Store } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import type * as QuantizedKv from './quantized-kv.js';
@@ -177,7 +178,7 @@ export function attention(to: Dispatcher, op: Attention): void {
   );
 }
 
-interface Positions {
+export interface Positions {
   /** Behind the last that is visible. */
   end: number;
   /** Parts of `split` positions, from number `part` on. */
@@ -189,19 +190,8 @@ interface Positions {
 }
 
 function attend(to: Dispatcher, op: Attention, positions: Positions): void {
-  const { causal = true, window = 0, chunked = false, begin = 0, softcap = 0, alibi = 0 } = op;
-  const { end, split, part, parts, merged } = positions;
-  const group = op.heads / op.kvHeads,
-    rows = op.tokens * group;
-  const quads = Math.ceil(op.dv / 4);
-  const times = Math.ceil(quads / 64);
-  const power = (n: number) => 2 ** Math.ceil(Math.log2(n));
-  const tileRows = Math.max(
-    2,
-    Math.min(power(rows), quads <= 32 ? 16 : Math.floor(8 / power(times))),
-  );
-  const side = Math.max(power(Math.ceil(quads / times)), 64 / tileRows);
-  const even = 2 ** Math.floor(Math.log2(op.heads));
+  const rows = (op.tokens * op.heads) / op.kvHeads;
+  const tiles = tilesOf(rows, op.dv);
   const { range, places } = reach(to, op.cache);
   const plain = op.cache.type === 'f16';
   const native = plain && to.features.f16;
@@ -219,41 +209,44 @@ function attend(to: Dispatcher, op: Attention, positions: Positions): void {
             ],
       words: { HELD: native ? 'f16' : 'f32', DV: `${op.dv}u` },
       f16: native,
-      constants: {
-        ROWS: tileRows,
-        QUADS: side,
-        TIMES: Math.ceil(quads / side),
-        SPLIT: merged,
-      },
+      constants: { ...tiles, SPLIT: positions.merged },
       bound: 1,
     },
-    {
-      q: op.qkv.at,
-      q_ld: op.qkv.ld,
-      out: op.out.at,
-      out_ld: op.out.ld,
-      dk: op.dk,
-      dv: op.dv,
-      group,
-      tokens: op.tokens,
-      first: op.first,
-      window,
-      chunked: window ? Number(chunked) : begin,
-      causal: op.whole ? 2 : Number(causal),
-      length: end,
-      heads: op.heads,
-      split,
-      ...places,
-      sinks: none(op.sinks),
-      partials: op.scratch,
-      scale: op.scale,
-      softcap,
-      slope: alibi / even,
-      slope_heads: even,
-      part,
-    },
-    [Math.ceil(rows / tileRows), op.kvHeads, parts],
+    attentionValues(op, positions, places),
+    [Math.ceil(rows / tiles.ROWS), op.kvHeads, positions.parts],
     range,
-    { first: [1, 0], length: [Number(causal), 0] },
+    { first: [1, 0], length: [Number(op.causal ?? true), 0] },
   );
+}
+
+/** Parameters of attention.wgsl; `places`: of reach(). */
+export function attentionValues(op: Attention, positions: Positions, places: Values): Values {
+  const { causal = true, window = 0, chunked = false, begin = 0, softcap = 0, alibi = 0 } = op;
+  const { end, split, part } = positions;
+  const even = 2 ** Math.floor(Math.log2(op.heads));
+  return {
+    q: op.qkv.at,
+    q_ld: op.qkv.ld,
+    out: op.out.at,
+    out_ld: op.out.ld,
+    dk: op.dk,
+    dv: op.dv,
+    group: op.heads / op.kvHeads,
+    tokens: op.tokens,
+    first: op.first,
+    window,
+    chunked: window ? Number(chunked) : begin,
+    causal: op.whole ? 2 : Number(causal),
+    length: end,
+    heads: op.heads,
+    split,
+    ...places,
+    sinks: none(op.sinks),
+    partials: op.scratch,
+    scale: op.scale,
+    softcap,
+    slope: alibi / even,
+    slope_heads: even,
+    part,
+  };
 }

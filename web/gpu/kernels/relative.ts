@@ -2,7 +2,8 @@
 // the contexts of such models are short.
 
 import type { Attention } from './calls.js';
-import { reach } from './attention.js';
+import { attentionValues, reach } from './attention.js';
+import { tilesOf } from './attention-tiles.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import attentionText from '../../../kernels/wgsl/attention.wgsl';
 import cacheText from '../../../kernels/wgsl/cache.wgsl';
@@ -43,15 +44,11 @@ const kBias = `
       }`;
 
 export function relativeAttention(to: Dispatcher, op: RelativeAttention): void {
-  const power = (n: number): number => 2 ** Math.ceil(Math.log2(n));
-  const group = op.heads / op.kvHeads,
-    rows = op.tokens * group;
-  const quads = Math.ceil(op.dv / 4);
-  const times = Math.ceil(quads / 64);
-  const most = quads <= 32 ? 16 : Math.floor(8 / power(times));
-  const tileRows = Math.max(2, Math.min(power(rows), most));
-  const side = Math.max(power(Math.ceil(quads / times)), 64 / tileRows);
+  const rows = (op.tokens * op.heads) / op.kvHeads;
+  const tiles = tilesOf(rows, op.dv);
   const { range, places } = reach(to, op.cache);
+  const end = op.length ?? op.first + op.tokens;
+  const all = { end, split: 0x7fffffff, part: 0, parts: 1, merged: false };
   to.run(
     {
       name: 'attention relative',
@@ -62,36 +59,11 @@ export function relativeAttention(to: Dispatcher, op: RelativeAttention): void {
           .replace(/part: ?u32,/, 'part: u32, biases: i32,'),
       ],
       words: { HELD: 'f32', DV: `${op.dv}u`, ...op.words },
-      constants: { ROWS: tileRows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: false },
+      constants: { ...tiles, SPLIT: false },
       bound: 1,
     },
-    {
-      q: op.qkv.at,
-      q_ld: op.qkv.ld,
-      out: op.out.at,
-      out_ld: op.out.ld,
-      dk: op.dk,
-      dv: op.dv,
-      group,
-      tokens: op.tokens,
-      first: op.first,
-      window: 0,
-      chunked: op.begin ?? 0,
-      causal: Number(op.causal),
-      length: op.length ?? op.first + op.tokens,
-      heads: op.heads,
-      split: 0x7fffffff,
-      ...places,
-      sinks: -1,
-      partials: op.scratch,
-      scale: op.scale,
-      softcap: op.softcap ?? 0,
-      slope: 0,
-      slope_heads: 1,
-      part: 0,
-      biases: none(op.biases),
-    },
-    [Math.ceil(rows / tileRows), op.kvHeads],
+    { ...attentionValues(op, all, places), biases: none(op.biases) },
+    [Math.ceil(rows / tiles.ROWS), op.kvHeads],
     range,
   );
 }

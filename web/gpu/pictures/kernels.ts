@@ -1,6 +1,7 @@
 // Kernel calls that only vision encoders need: attention over f32 keys of one input, rows of a grid,
 // interpolated positions, a transposed matrix, and elementwise functions of two buffers.
 
+import { tilesOf } from '../kernels/attention-tiles.js';
 import type { Place } from '../kernels/calls.js';
 import type { Dispatcher } from '../kernels/dispatcher.js';
 import type { Values, Variant } from '../kernels/shaders.js';
@@ -34,11 +35,7 @@ export interface Attention {
 
 /** The executor's kernel for an encoder, where queries and keys may be of different inputs. */
 export function attention(to: Dispatcher, op: Attention): void {
-  const power = (n: number): number => 2 ** Math.ceil(Math.log2(n));
-  const quads = Math.ceil(op.n / 4);
-  const times = Math.ceil(quads / 64);
-  const rows = quads <= 32 ? 16 : Math.max(2, Math.floor(8 / power(times)));
-  const side = Math.max(power(Math.ceil(quads / times)), 64 / rows);
+  const tiles = tilesOf(Infinity, op.n);
   const inRuns = op.runs >= 0;
   const text = inRuns
     ? attentionText.replace(/\/\/@ bounds[^]*?\/\/@ end/, () => runsText)
@@ -48,7 +45,7 @@ export function attention(to: Dispatcher, op: Attention): void {
       name: `attention f32${inRuns ? ' in runs' : ''}`,
       texts: [heldText, text],
       words: { HELD: 'f32' },
-      constants: { ROWS: rows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: false },
+      constants: { ...tiles, SPLIT: false },
     },
     {
       q: op.q.at,
@@ -81,7 +78,7 @@ export function attention(to: Dispatcher, op: Attention): void {
       slope_heads: 1,
       part: 0,
     },
-    [Math.ceil(op.queries / rows), op.heads],
+    [Math.ceil(op.queries / tiles.ROWS), op.heads],
   );
 }
 
