@@ -5,6 +5,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from '../../web/scripts/lib.mjs';
 import { Bench } from './browser.mjs';
+import { evict } from './lib.mjs';
 import { median } from './statistics.mjs';
 
 const kMaxTurnBytes = 64 * 2 ** 20;
@@ -67,14 +68,14 @@ function filesIn(folder) {
 }
 
 /** Writes the file back, and evicts its pages from the page cache. */
-function evict(profile, bytes) {
+function evictStored(profile, bytes) {
   const found = filesIn(profile).filter(
     (path) => statSync(path, { throwIfNoEntry: false })?.size === bytes,
   );
   if (found.length === 0) throw new Error('the browser has not stored the file');
   for (const file of found) {
     run('sync', ['-d', file]);
-    run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
+    evict(file);
   }
 }
 
@@ -105,7 +106,7 @@ export async function deviceInTab({ bytes, sizes, depths }) {
     await bench.run(storeInTab, { bytes });
     const rows = [];
     for (const size of sizes) {
-      evict(bench.profile, bytes);
+      evictStored(bench.profile, bytes);
       const places = turnsOf(bytes, size, depths);
       const { result } = await bench.run(readInTab, { size, places, depths });
       for (const depth of depths) {

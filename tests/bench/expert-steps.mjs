@@ -5,9 +5,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { inRoot, markdownTable, parseBytes, run } from '../../web/scripts/lib.mjs';
+import { inRoot, markdownTable, parseBytes } from '../../web/scripts/lib.mjs';
 import { formatTrace, readTrace, syntheticTrace } from './expert-trace.mjs';
-import { jsonOf } from './lib.mjs';
+import { evict, jsonOf } from './lib.mjs';
 import { withinMemory } from './memory-limit.mjs';
 import { interval, median } from './statistics.mjs';
 
@@ -34,9 +34,6 @@ const kRecords = 'the matrices of an expert side by side';
 
 const program = inRoot('build', 'native', 'sluice');
 const sluice = (...args) => jsonOf(program, args);
-
-/** Evicts a file's pages from the page cache. */
-const evict = (file) => run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
 
 /** The recorded trace if there is one, or a synthetic one that fits the model. */
 function traceOf(model, { trace, tokens, skew, reuse, distance }) {

@@ -32,7 +32,7 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
-import { inRoot } from '../../web/scripts/lib.mjs';
+import { inRoot, parseBytes } from '../../web/scripts/lib.mjs';
 import { curveInTab } from './expert-curve-tab.mjs';
 import { curve } from './expert-curve.mjs';
 import { deviceInTab } from './expert-device-tab.mjs';
@@ -147,10 +147,9 @@ async function compareSteps([name]) {
   else console.log(markdown(rows));
 }
 
-/** Bytes from a size such as 64K or 1M. */
+/** Bytes of a size such as 64K: blocks of the device. */
 function bytesOf(size) {
-  const [, number, unit] = /^(\d+)([KM]?)$/.exec(size) ?? [];
-  const bytes = number * { '': 1, K: 2 ** 10, M: 2 ** 20 }[unit];
+  const bytes = parseBytes(size);
   if (!(bytes > 0) || bytes % 4096 !== 0) throw new Error(`${size} is no multiple of 4K`);
   return bytes;
 }

@@ -134,12 +134,15 @@ export const measureLlama = (
     kvType,
   ]);
 
+/** Evicts a file's pages from the page cache. */
+export const evict = (file) => run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
+
 /**
  * Measures llama.cpp's decode with the model mapped from its file, which nothing has cached before,
  * in a process that gets `limit` bytes of memory, pages of the file included: tokens per second.
  */
 export async function measureMappedLlama(file, { limit, threads, warmup, generate }) {
-  run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none']);
+  evict(file);
   const command = ['python3', `${peerFolder}/mapped.py`, file, threads, warmup, generate];
   const { decode } = await withinMemory(limit, ([shell, ...words]) =>
     jsonOf(shell, [...words, ...command]),

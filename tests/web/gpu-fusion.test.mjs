@@ -2,29 +2,25 @@
 // with RoPE where values have a norm too (Gemma 4), and an addition to several streams (Gemma 3n). Their
 // tokens are those of the reference.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { generate, load } from './gpu-kv.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
-import { root } from './helpers.mjs';
+import { models } from './gpu-page.mjs';
 
 if (!noSwiftShader) useSwiftShader();
 
-const folder = join(root, '..', 'shared', 'fixtures', 'families');
-const absent = !existsSync(folder) && 'no ../shared/fixtures/families';
+const families = models('families');
 const kTokens = 6;
 /** Dispatches of a decode step. */
 const kDispatches = { gemma3n: 844, gemma4: 111 };
 
-for (const [name, expected] of Object.entries(kDispatches))
+for (const [name, expected] of Object.entries(kDispatches)) {
+  const model = families.find((model) => model.name === name);
   test(
     `a token of ${name} takes ${expected} dispatches`,
-    { skip: noSwiftShader || absent },
+    { skip: noSwiftShader || (!model && 'no ../shared/fixtures/families') },
     async () => {
-      const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
-      const model = manifest.find((model) => model.name === name);
-      const engine = await load({ ...model, folder }, 'webgpu', { contextLength: 64 });
+      const engine = await load(model, 'webgpu', { contextLength: 64 });
       const stats = () => engine.stats().engine;
       // Log-probabilities take a step at a time.
       await generate(engine, model.prompt, 1, { logprobs: 1 });
@@ -40,3 +36,4 @@ for (const [name, expected] of Object.entries(kDispatches))
       assert.equal((after.dispatches - before.dispatches) / steps, expected);
     },
   );
+}
