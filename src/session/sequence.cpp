@@ -94,7 +94,8 @@ int32_t Sequence::reachable(int32_t n) const {
 }
 
 int32_t Sequence::resumable(int32_t target) const {
-  if (recurrent_ && target < position_) {
+  if (target == position_) return target;  // the next pass continues there as well
+  if (recurrent_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
       if (c.position <= target && resumes(c.position, reached_)) last = c.position;

@@ -234,6 +234,27 @@ TEST(Sequence, ARewindGoesAsFarAsTheRingsAllow) {
   }
 }
 
+// A session that holds all of its next prompt computes nothing again, however far it once reached:
+// the f16 copies of its last group are new.
+TEST(Sequence, ItContinuesWhereItIs) {
+  std::mt19937 random(4);
+  kv::KvShape shape = shape_of({true, false, false}, 400, 0);
+  shape.layers[0].v_type = kv::KvType::kQ4_0;
+  shape.layers[0].recent = 2 * kernels::kKvGroup;
+  Rig rig(shape);
+  for (int i = 0; i < 6; ++i) {
+    rig.line().append(some_tokens(random, 50));
+    rig.line().begin_batch(50);
+    rig.line().commit_batch(50);
+  }
+  const int32_t begin = 2 * kernels::kKvGroup;
+  EXPECT_EQ(rig.line().rewind(begin + 7), begin);
+  rig.line().begin_batch(7);
+  rig.line().commit_batch(7);
+  EXPECT_EQ(rig.line().rewind(begin + 7), begin + 7);
+  EXPECT_EQ(rig.line().rewind(begin + 6), begin);
+}
+
 // With room for all of them, a checkpoint is at most kCheckpointEvery positions before any target.
 TEST(Sequence, CheckpointsAreNear) {
   std::mt19937 random(3);
