@@ -17,6 +17,9 @@ namespace sluice::native {
 class JoinedRequests {
  public:
   static constexpr size_t kMax = 8;  // requests of one read
+  // Of one read. From here on a disk gains nothing by larger reads, and the last of a layer's reads
+  // would be waited for longer.
+  static constexpr uint64_t kMaxBytes = 1 << 20;
 
   // `max_bytes`: of one read that joins requests.
   JoinedRequests(std::span<const std::unique_ptr<io::ByteSource>> sources, uint64_t max_bytes)

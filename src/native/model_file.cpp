@@ -91,8 +91,8 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
 void Model::use_direct_io(const std::shared_ptr<io::DirectBuffers>& buffers, bool join) {
   bool any = false;
   for (const auto& source : sources_) any = source->use_direct_io(buffers) || any;
-  joined_ = any ? std::make_unique<JoinedRequests>(sources_, join ? io::DirectBuffers::kBytes : 0)
-                : nullptr;
+  const uint64_t most = join ? JoinedRequests::kMaxBytes : 0;
+  joined_ = any ? std::make_unique<JoinedRequests>(sources_, most) : nullptr;
 }
 
 Status Model::open_engine(const ModelHeader& header, const session::EngineOptions& options) {
