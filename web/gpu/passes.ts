@@ -118,7 +118,8 @@ export class Passes {
       const vectors = addresses(Word.Vectors, program.vecs.length);
       program.vecs.forEach((n, i) => copy(vectors[i]!, n, layout.vecs[i]!, places.vectors));
       const numbers = Float32Array.from({ length: numbersOf(program) }, (_, i) => i);
-      queue.writeBuffer(arena, 4 * layout.numbers, numbers);
+      // Deno crashes if it is given an empty array.
+      if (numbers.length) queue.writeBuffer(arena, 4 * layout.numbers, numbers);
       this.#vectorsThere = true;
     }
     sequence.cache.upload(queue, words);
