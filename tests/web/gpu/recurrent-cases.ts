@@ -99,9 +99,9 @@ function passing(h: Harness, floats: number, s: Passing) {
     },
     check(stateAfter: (tokens: number) => readonly number[]): void {
       if (queue === 'ended') return;
-      const wanted = (end: number) => (_: number, i: number) => {
-        const value = stateAfter(end)[i]!;
-        return { value, size: 1 + Math.abs(value) };
+      const wanted = (end: number) => {
+        const state = stateAfter(end);
+        return (_: number, i: number) => ({ value: state[i]!, size: 1 + Math.abs(state[i]!) });
       };
       h.expect(after, 1, floats, wanted(tokens));
       ends.forEach((end, i) =>

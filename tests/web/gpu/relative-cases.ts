@@ -65,8 +65,8 @@ function attend(h: Harness, s: Shape): void {
       ...{ scale, causal, begin, length, scratch: 0, biases: at, words: bucketWords(of) },
     }),
   );
-  h.expect(out, tokens, heads * dv, (t, column) => {
-    const head = Math.floor(column / dv);
+  /** The weight of each position from `begin` on. */
+  const weightsOf = (t: number, head: number): number[] => {
     const own = first + t;
     const end = causal ? own + 1 : length;
     const scores = Array.from({ length: end - begin }, (_, i) => {
@@ -80,12 +80,19 @@ function attend(h: Harness, s: Shape): void {
     const most = Math.max(...scores);
     const weights = scores.map((score) => Math.exp(score - most));
     const sum = weights.reduce((all, weight) => all + weight, 0);
+    return weights.map((weight) => weight / sum);
+  };
+  const weights = Array.from({ length: tokens }, (_, t) =>
+    Array.from({ length: heads }, (_, head) => weightsOf(t, head)),
+  );
+  h.expect(out, tokens, heads * dv, (t, column) => {
+    const head = Math.floor(column / dv);
     let value = 0,
       size = 0;
-    weights.forEach((weight, i) => {
-      const at = head * headBytes + 2 * (length * dk + (begin + i) * dv + (column % dv));
-      value += (weight / sum) * read(at);
-      size += (weight / sum) * Math.abs(read(at));
+    weights[t]![head]!.forEach((weight, i) => {
+      const kept = read(head * headBytes + 2 * (length * dk + (begin + i) * dv + (column % dv)));
+      value += weight * kept;
+      size += weight * Math.abs(kept);
     });
     return { value, size };
   });
