@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import * as esbuild from 'esbuild';
 import { bundlePage, settings } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
+import { all } from '../extent.mjs';
 
 test('a page is bundled into any directory, and dist/ stays as it is', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-demo-'));
@@ -14,9 +15,14 @@ test('a page is bundled into any directory, and dist/ stays as it is', async () 
     readdirSync(inRoot('dist')).map((name) => statSync(inRoot('dist', name)).mtimeMs);
   const before = times();
   try {
-    await bundlePage(esbuild, settings(folder));
-    for (const name of ['index.js', 'worker.js', 'gpu.js', 'pictures.js'])
-      assert.deepEqual(readFileSync(join(folder, name)), readFileSync(inRoot('dist', name)), name);
+    // The second minifier takes 12 s of processor time.
+    const finished = [];
+    await bundlePage(esbuild, settings(folder), all ? undefined : (file) => finished.push(file));
+    for (const name of ['index.js', 'worker.js', 'gpu.js', 'pictures.js']) {
+      const [own, theirs] = [folder, inRoot('dist')].map((at) => readFileSync(join(at, name)));
+      if (all) assert.deepEqual(own, theirs, name);
+      else assert.ok(finished.includes(join(folder, name)) && own.length >= theirs.length, name);
+    }
     assert.deepEqual(times(), before);
   } finally {
     rmSync(folder, { recursive: true, force: true });

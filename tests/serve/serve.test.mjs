@@ -297,8 +297,8 @@ test('32 concurrent clients, some disconnecting, get the same text as one alone'
 
 test('eight streams in one batch, and several choices of one request', async () => {
   const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
-  const wanted = prompts.map((prompt) => alone(prompt, 24));
-  const ask = { max_tokens: 24, temperature: 0, stream: true };
+  const wanted = prompts.map((prompt) => alone(prompt, 32));
+  const ask = { max_tokens: 32, temperature: 0, stream: true };
   const streams = await Promise.all(
     Array.from({ length: 12 }, async (_, i) => {
       const params = { ...ask, prompt: prompts[i % 4] };

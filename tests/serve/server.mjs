@@ -25,8 +25,16 @@ export const prompts = [
 ];
 export const context = 512;
 
+const completions = new Map();
+
 /** The program's greedy completion of a prompt. */
 export function alone(prompt, tokens) {
+  const key = `${tokens} ${prompt}`;
+  if (!completions.has(key)) completions.set(key, complete(prompt, tokens));
+  return completions.get(key);
+}
+
+function complete(prompt, tokens) {
   const { stdout } = spawnSync(
     program,
     [

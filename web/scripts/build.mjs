@@ -97,7 +97,7 @@ export const settings = (outdir) => ({
 
 // Every entry is one file that imports no other package, so that a page can use dist/ without a
 // bundler. Workers and wasm are found with new URL('./…', import.meta.url).
-export async function bundlePage(esbuild, common) {
+export async function bundlePage(esbuild, common, finish = minifyAgain) {
   const entries = {
     ...Object.fromEntries(
       ['index', 'huggingface', 'ai-sdk', 'ai-sdk-v4', 'sessions'].map((name) => [name, name]),
@@ -149,7 +149,7 @@ export async function bundlePage(esbuild, common) {
     banner: { js: importAsset },
   });
   for (const file of readdirSync(common.outdir))
-    if (file.endsWith('.js')) await minifyAgain(join(common.outdir, file));
+    if (file.endsWith('.js')) await finish(join(common.outdir, file));
 }
 
 /**
