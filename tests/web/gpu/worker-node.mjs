@@ -1,0 +1,3 @@
+// The package's worker, in which Dawn polls less often.
+import './polling.mjs';
+import '../../../dist/worker-node.js';
