@@ -13,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from '../web/chromium.mjs';
+import { lavapipeEnvironment, noLavapipe } from '../web/lavapipe.mjs';
 import { online, pack, scratch, storyInNode } from './tarball.mjs';
 
 const sample = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
@@ -492,6 +493,26 @@ test('a story', async () => {
         'main.js': `import { Engine } from 'sluice-llm';\n${inNode(project.model())}`,
       });
       await project.prints(await project.run('deno run -A main.js'));
+    },
+  },
+  'Deno, WebGPU': {
+    async run(project) {
+      if (noLavapipe) throw new Skipped(noLavapipe);
+      await project.installRuntime('deno');
+      project.write({
+        'main.js': `import { Engine } from 'sluice-llm';
+const texts = [];
+for (const device of ['wasm', 'webgpu']) {
+  const model = ${JSON.stringify(inRoot('examples', 'models', 'sluice-tales-F16.gguf'))};
+  const engine = await Engine.load(model, { device, contextLength: 256 });
+  texts.push(await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text());
+  if (device === 'webgpu' && !engine.stats().gpuName) throw new Error('on the CPU');
+  await engine.dispose();
+}
+if (texts[0] !== texts[1]) throw new Error(JSON.stringify(texts));`,
+      });
+      const env = { ...lavapipeEnvironment, XDG_RUNTIME_DIR: project.root };
+      await project.run('deno run -A main.js', env);
     },
   },
   Bun: {

@@ -1,24 +1,19 @@
 // Browsers with WebGPU on a machine without a GPU. Chromium's SwiftShader has subgroups. Firefox on
 // Mesa's lavapipe has none, and compiles WGSL with its own compiler.
-import { existsSync } from 'node:fs';
 import { launch } from './chromium.mjs';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { launchFirefox, missing } from './drivers.mjs';
-
-const lavapipe =
-  process.env.LAVAPIPE ??
-  `/usr/share/vulkan/icd.d/lvp_icd.${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}.json`;
+import { lavapipeEnvironment, noLavapipe } from './lavapipe.mjs';
 
 /** What Firefox needs and this machine lacks, or false. */
-export const noLavapipe =
-  missing.firefox || (existsSync(lavapipe) ? false : 'no mesa-vulkan-drivers');
+export const noFirefoxGpu = missing.firefox || noLavapipe;
 
 export const launchChromiumGpu = () =>
   launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
 
 export const launchFirefoxGpu = (preferences = {}) =>
   launchFirefox({
-    env: { VK_ICD_FILENAMES: lavapipe },
+    env: lavapipeEnvironment,
     preferences: {
       'dom.webgpu.enabled': true,
       'dom.webgpu.workers.enabled': true,

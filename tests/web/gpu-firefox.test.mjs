@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { longOnly } from '../extent.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
-import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { launchFirefoxGpu, noFirefoxGpu } from './gpu-drivers.mjs';
 import {
   addressOf,
   checkLogits,
@@ -50,7 +50,7 @@ const vision = join(root, '..', 'shared', 'fixtures', 'vision');
 const noVision = existsSync(vision) ? false : `no ${vision}`;
 const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
-describe('models on the GPU in Firefox', { skip: noLavapipe }, () => {
+describe('models on the GPU in Firefox', { skip: noFirefoxGpu }, () => {
   let browser, pages, files, page;
   before(async () => {
     browser = await launchFirefoxGpu();

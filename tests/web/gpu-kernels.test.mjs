@@ -16,7 +16,7 @@ import {
 import { extent } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
 import { servePages } from './chromium.mjs';
-import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { launchFirefoxGpu, noFirefoxGpu } from './gpu-drivers.mjs';
 import { noSwiftShader, withDawn } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
@@ -138,7 +138,7 @@ checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
   },
 ]);
 
-checkIn('Firefox on lavapipe', noLavapipe, openFirefox, [
+checkIn('Firefox on lavapipe', noFirefoxGpu, openFirefox, [
   { path: 'with halves', options: {}, feature: 'shader-f16', groups: some },
   {
     path: 'without halves',
