@@ -30,9 +30,10 @@ inline std::vector<float> correlated(size_t tokens, size_t cols, unsigned seed =
   std::vector<float> x = normal(tokens * cols, seed + 2);
   for (size_t t = 0; t < tokens; ++t) {
     for (size_t r = 0; r < rank; ++r) {
-      for (size_t c = 0; c < cols; ++c) {
-        x[t * cols + c] += 0.5f * hidden[t * rank + r] * mix[r * cols + c];
-      }
+      const float by = 0.5f * hidden[t * rank + r];
+      const float* from = &mix[r * cols];
+      float* to = &x[t * cols];
+      for (size_t c = 0; c < cols; ++c) to[c] += by * from[c];
     }
   }
   return x;
@@ -65,11 +66,15 @@ inline std::vector<double> square_of(const Hessian& hessian, uint64_t index) {
 
 inline double cost_of(const std::vector<double>& h, const float* x, const float* y) {
   const auto n = static_cast<size_t>(std::sqrt(static_cast<double>(h.size())));
+  std::vector<double> errors(n);
+  for (size_t i = 0; i < n; ++i) errors[i] = static_cast<double>(x[i]) - y[i];
+  const double* error = errors.data();
   double cost = 0;
   for (size_t i = 0; i < n; ++i) {
+    const double* row = &h[i * n];
     double sum = 0;
-    for (size_t j = 0; j < n; ++j) sum += h[i * n + j] * (static_cast<double>(x[j]) - y[j]);
-    cost += sum * (static_cast<double>(x[i]) - y[i]);
+    for (size_t j = 0; j < n; ++j) sum += row[j] * error[j];
+    cost += sum * error[i];
   }
   return cost;
 }

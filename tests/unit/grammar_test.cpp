@@ -13,6 +13,7 @@
 #include <random>
 #include <sstream>
 
+#include "../extent.h"
 #include "../paths.h"
 #include "grammar/json.h"
 #include "grammar/matcher.h"
@@ -237,7 +238,7 @@ bool allowed(std::span<const uint64_t> mask, Token t) {
 // Random walks: at each step the mask equals accepts() for every token, forced text is a prefix of
 // every continuation, and rewinding restores the mask.
 void walk(Kind kind, std::string_view text, uint32_t seed) {
-  const MadeTokens tokens;
+  static const MadeTokens tokens;
   const auto vocabulary = Vocabulary::create(tokens);
   ASSERT_TRUE(vocabulary.ok());
   const auto compiled = compile(kind, text, vocabulary->get());
@@ -272,7 +273,7 @@ void walk(Kind kind, std::string_view text, uint32_t seed) {
 }
 
 TEST(GrammarMask, EqualsATestOfEveryToken) {
-  for (uint32_t seed = 0; seed < 4; ++seed) {
+  for (uint32_t seed = 0; seed < static_cast<uint32_t>(test::extent(2, 4)); ++seed) {
     walk(Kind::kJson, "", seed);
     walk(Kind::kJsonSchema, R"({"type": "object", "properties": {"name": {"type": "string",
          "maxLength": 12}, "tags": {"type": "array", "items": {"enum": ["a", "b", 1]}}},

@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "../extent.h"
 #include "http_cache_fixture.h"
 #include "platform/process.h"
 
@@ -263,7 +264,7 @@ TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
 TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesACompleteStore) {
   options_.http.attempts = options_.http.open_attempts = 60;
   options_.http.stall_timeout_ms = 400;  // generous for a slow machine, so few stalls
-  int stalls = 4;
+  int stalls = test::extent(2, 4);
   std::mutex mutex;
   std::mt19937 rng(11);
   fault_ = [&](HttpReply* reply) {
@@ -274,7 +275,7 @@ TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesACompleteStore) {
     if (kind == 2 && stalls-- > 0) reply->stall_after = rng() % (reply->body.size() + 1);
   };
   faulty_ = true;
-  for (int round = 0; round < 10; round++) {
+  for (int round = 0; round < test::extent(4, 10); round++) {
     open();
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 3; t++) {

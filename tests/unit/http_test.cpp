@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "../extent.h"
 #include "http_fixture.h"
 
 namespace sluice::io {
@@ -304,7 +305,7 @@ TEST_F(HttpTest, EndlessCutsAreGivenUp) {
 }
 
 TEST_F(HttpTest, StalledConnectionIsCutAndResumed) {
-  options_.http.stall_timeout_ms = 1000;
+  options_.http.stall_timeout_ms = 400;
   const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     if (request.number == 1) reply->stall_after = 300'000;
     if (request.number == 2) reply->stall_after = 0;
@@ -333,7 +334,7 @@ TEST_F(HttpTest, WrongLengths) {
     }
     if (kind == 3) set_header(reply, "Content-Length", "99999999999999999999");
   });
-  options_.http.stall_timeout_ms = 1000;
+  options_.http.stall_timeout_ms = 400;
   open();
   for (kind = 0; kind < 3; kind++) {
     EXPECT_EQ(read(1000, 1000).code(), Code::kNetwork) << kind;
@@ -529,7 +530,7 @@ TEST_F(HttpTest, SoakOfRandomFaults) {
   options_.http.open_attempts = 40;
   std::mutex mutex;
   std::mt19937 rng(7);
-  int stalls = 8;
+  int stalls = test::extent(3, 8);
   const Serving serving = start([&](const HttpRequest& request, HttpReply* reply) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!is_probe(request)) random_fault(&rng, &stalls, request, reply);

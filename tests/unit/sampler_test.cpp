@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 
+#include "../extent.h"
 #include "../sanitized.h"
 
 namespace sluice::sample {
@@ -54,7 +55,8 @@ std::vector<double> exact(const std::vector<float>& logits, const Params& p) {
 
 // Draws n tokens. Impossible ones must not occur, and chi-square must stay within six standard
 // deviations of its mean. Seeds are fixed, so this passes always or never.
-void expect_distribution(const std::vector<float>& logits, const Params& p, int n = 20000) {
+void expect_distribution(const std::vector<float>& logits, const Params& p,
+                         int n = test::extent(8000, 20000)) {
   const std::vector<double> expected = exact(logits, p);
   Sampler sampler(p, static_cast<int64_t>(logits.size()));
   std::vector<int> counts(logits.size(), 0);

@@ -6,11 +6,14 @@
 
 #include <random>
 
+#include "../extent.h"
 #include "allocations.h"
 #include "kv/kv_cache.h"
 
 namespace sluice::session {
 namespace {
+
+const auto kSeeds = static_cast<uint32_t>(test::extent(10, 25));
 
 constexpr int64_t kVocab = 50;
 // A fingerprint with these adapters.
@@ -209,7 +212,7 @@ constexpr Shape kShapes[] = {
     {true, false, false}, {true, true, false}, {false, false, true}, {true, true, true}};
 
 TEST(Sequence, ARewindLeavesOnlyRightEntriesVisible) {
-  for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
       std::mt19937 random(seed);
@@ -222,7 +225,7 @@ TEST(Sequence, ARewindLeavesOnlyRightEntriesVisible) {
 
 // Rewinds not only to a right state, but as far as the remaining keys allow.
 TEST(Sequence, ARewindGoesAsFarAsTheRingsAllow) {
-  for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     Rig rig(shape_of({true, true, false}, 400, 0, 2 * (100 + 16)));
@@ -331,7 +334,7 @@ Status restore(Sequence& line, std::span<const uint8_t> state, std::mt19937& ran
 }
 
 TEST(Sequence, ASavedStateIsRestoredIntoAnotherShape) {
-  for (uint32_t seed = 0; seed < 25 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
     for (const Shape shape : kShapes) {
       SCOPED_TRACE(seed);
       std::mt19937 random(seed);

@@ -1,8 +1,6 @@
 // SHA-256 (FIPS 180-4), for fixtures that are listed by their hash.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -11,8 +9,9 @@
 
 namespace sluice::test {
 
+// Tests are compiled without optimization, where calls of std::array and std::rotr cost most.
 inline std::string sha256(std::span<const uint8_t> data) {
-  static constexpr std::array<uint32_t, 64> kRounds = {
+  static constexpr uint32_t kRounds[64] = {
       0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
       0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
       0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
@@ -23,34 +22,37 @@ inline std::string sha256(std::span<const uint8_t> data) {
       0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
       0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
       0xc67178f2};
-  std::array<uint32_t, 8> state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                   0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::vector<uint8_t> padded(data.begin(), data.end());
   padded.push_back(0x80);
   while (padded.size() % 64 != 56) padded.push_back(0);
   for (int shift = 56; shift >= 0; shift -= 8) {
     padded.push_back(static_cast<uint8_t>(uint64_t{data.size()} * 8 >> shift));
   }
+  uint32_t w[64];
+  const auto turned = [&w](size_t i, int low, int high, int shift) {
+    const uint32_t x = w[i];
+    return (x >> low | x << (32 - low)) ^ (x >> high | x << (32 - high)) ^ x >> shift;
+  };
   for (size_t at = 0; at < padded.size(); at += 64) {
-    std::array<uint32_t, 64> w{};
-    for (size_t i = 0; i < 64; ++i) {
-      if (i < 16) {
-        for (size_t b = 0; b < 4; ++b) w[i] = w[i] << 8 | padded[at + 4 * i + b];
-        continue;
-      }
-      const uint32_t a = w[i - 15], b = w[i - 2];
-      w[i] = w[i - 16] + w[i - 7] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3) +
-             (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10);
+    const uint8_t* in = &padded[at];
+    for (size_t i = 0; i < 16; ++i, in += 4) {
+      w[i] = uint32_t{in[0]} << 24 | uint32_t{in[1]} << 16 | uint32_t{in[2]} << 8 | in[3];
     }
-    std::array<uint32_t, 8> s = state;
-    for (size_t i = 0; i < 64; ++i) {
-      const uint32_t one = s[7] + (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) +
-                           ((s[4] & s[5]) ^ (~s[4] & s[6])) + kRounds[i] + w[i];
-      const uint32_t two = (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) +
-                           ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-      s = {one + two, s[0], s[1], s[2], s[3] + one, s[4], s[5], s[6]};
+    for (size_t i = 16; i < 64; ++i) {
+      w[i] = w[i - 16] + w[i - 7] + turned(i - 15, 7, 18, 3) + turned(i - 2, 17, 19, 10);
     }
-    for (size_t i = 0; i < 8; ++i) state[i] += s[i];
+    auto [a, b, c, d, e, f, g, h] = state;
+    for (size_t i = 0; i < 64; ++i) {
+      const uint32_t one = h + ((e >> 6 | e << 26) ^ (e >> 11 | e << 21) ^ (e >> 25 | e << 7)) +
+                           ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
+      const uint32_t two = ((a >> 2 | a << 30) ^ (a >> 13 | a << 19) ^ (a >> 22 | a << 10)) +
+                           ((a & b) ^ (a & c) ^ (b & c));
+      h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
+    }
+    const uint32_t end[8] = {a, b, c, d, e, f, g, h};
+    for (size_t i = 0; i < 8; ++i) state[i] += end[i];
   }
   std::string hex;
   for (const uint32_t word : state) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "../extent.h"
 #include "../sanitized.h"
 #include "allocations.h"
 #include "tokenizer/literal_spans.h"
@@ -168,7 +169,7 @@ TEST(LiteralSpans, VisibleControlTokensAreBlockedToo) {
 TEST(LiteralSpans, AMillionMarksTakeLinearTime) {
   for (const Chat& chat : chats()) {
     std::string text;
-    for (int i = 0; i < (kSanitized ? 30'000 : 300'000); ++i)
+    for (int i = 0; i < (kSanitized ? 30'000 : extent(100'000, 300'000)); ++i)
       text += kBegin + "<|a" + kEnd + "|>" + kBegin;
     const Ids ids = chat.tokenizer->encode(text, kMarked);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), chat.controls[0].second), 0);
@@ -247,10 +248,10 @@ TEST(EncodeMemory, ATooLongTextIsAnError) {
 // Runs in its own process with limited address space.
 void encode_with_little_memory() {
   for (const Chat& chat : chats()) {
-    for (const std::string& text : costly(4u << 20)) {
+    for (const std::string& text : costly(2u << 20)) {
       rlimit old{};
       getrlimit(RLIMIT_AS, &old);
-      const rlimit tight{64u << 20, old.rlim_max};
+      const rlimit tight{52u << 20, old.rlim_max};
       setrlimit(RLIMIT_AS, &tight);
       for (int again = 0; again < 2; ++again) {
         const auto ids = chat.tokenizer->try_encode(text, kMarked);
