@@ -44,7 +44,7 @@ struct Computed {
   }
 };
 
-struct Outcome {
+struct LateOutcome {
   std::vector<float> logits;  // after each pass
   Computed computed;
 };
@@ -88,8 +88,8 @@ session::EngineOptions late_options(uint64_t budget) {
   return out;
 }
 
-Outcome run_late(const std::string& path, const LateSetting& setting) {
-  Outcome out;
+LateOutcome run_late(const std::string& path, const LateSetting& setting) {
+  LateOutcome out;
   auto header = native::read_header(path, {});
   EXPECT_TRUE(header.ok());
   auto engine = session::Engine::open(header->header, late_options(setting.budget));
@@ -133,21 +133,21 @@ TEST(ExpertOrder, ArrivalsChangeNoBit) {
   const uint64_t least = smallest_budget(file.path, late_options(0));
   const uint64_t all = found->plan.total();
   for (const size_t per_pass : {size_t{1}, size_t{4}, size_t{12}}) {
-    const Outcome whole = run_late(file.path, {.per_pass = per_pass});
+    const LateOutcome whole = run_late(file.path, {.per_pass = per_pass});
     ASSERT_FALSE(whole.logits.empty());
     EXPECT_EQ(whole.computed.early, 0u) << "everything is in memory";
     size_t early = 0;
     for (const uint64_t eighth : {0, 1, 3, 5, 7}) {
       for (const Arrival arrival : {Arrival::kInOrder, Arrival::kLastFirst, Arrival::kRandom}) {
         const uint64_t budget = least + eighth * (all - least) / 8;
-        const Outcome got =
+        const LateOutcome got =
             run_late(file.path, {.budget = budget, .per_pass = per_pass, .arrival = arrival});
         EXPECT_EQ(got.logits, whole.logits) << "budget " << budget << ", " << per_pass << " tokens";
         EXPECT_EQ(got.computed.n, whole.computed.n);
         early += got.computed.early;
       }
     }
-    const Outcome ascending = run_late(
+    const LateOutcome ascending = run_late(
         file.path, {.budget = least + (all - least) / 2, .per_pass = per_pass, .ascending = true});
     EXPECT_EQ(ascending.logits, whole.logits);
     EXPECT_EQ(ascending.computed.early, 0u);

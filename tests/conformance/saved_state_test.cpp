@@ -141,7 +141,7 @@ bool may_refuse_needlessly(std::string_view key) {
                      [key](std::string_view end) { return key.ends_with(end); });
 }
 
-std::vector<Reference> models() {
+std::vector<Reference> saved_models() {
   std::vector<Reference> out = read_manifest(fixture_folder("arch"));
   const auto add = [&out](std::vector<Reference> more) {
     for (Reference& r : more) out.push_back(std::move(r));
@@ -180,7 +180,7 @@ void check_change(const Reference& r, const std::vector<uint8_t>& state,
 }
 
 TEST(SavedState, EveryMetadataValueThatMattersIsPartOfIt) {
-  const std::vector<Reference> all = models();
+  const std::vector<Reference> all = saved_models();
   ASSERT_GE(all.size(), 20u);
   int refusable = 0;
   for (const Reference& r : all) {
