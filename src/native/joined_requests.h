@@ -17,8 +17,7 @@ namespace sluice::native {
 class JoinedRequests {
  public:
   static constexpr size_t kMax = 8;  // requests of one read
-  // Of one read. From here on a disk gains nothing by larger reads, and the last of a layer's reads
-  // would be waited for longer.
+  // Of one read. With 2 MiB the last of a layer's reads is waited for longer, see docs/mixtures.md.
   static constexpr uint64_t kMaxBytes = 1 << 20;
 
   // `max_bytes`: of one read that joins requests.

@@ -169,6 +169,14 @@ std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, 
   return out;
 }
 
+std::vector<const char*> available_kernels() {
+  std::vector<const char*> names;
+  for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
+    names.push_back(*name);
+  }
+  return names;
+}
+
 double nmse(const float* a, const float* b, size_t n) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < n; ++i) {

@@ -68,6 +68,9 @@ std::vector<float> logits_after(Opened& opened, const std::vector<int32_t>& toke
 std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, size_t n,
                             std::vector<float>* lead = nullptr);
 
+// Names of the kernels that this machine can run.
+std::vector<const char*> available_kernels();
+
 // |a - b|^2 / |b|^2.
 double nmse(const float* a, const float* b, size_t n);
 

@@ -102,15 +102,7 @@ TEST_P(LoraKernels, MatchesTheReferenceLogits) {
   }
 }
 
-std::vector<const char*> tables() {
-  std::vector<const char*> names;
-  for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
-    names.push_back(*name);
-  }
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, LoraKernels, testing::ValuesIn(tables()),
+INSTANTIATE_TEST_SUITE_P(Kernels, LoraKernels, testing::ValuesIn(available_kernels()),
                          [](const auto& info) { return std::string(info.param); });
 
 // Equal, unless our own lead is within rounding.

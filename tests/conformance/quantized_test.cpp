@@ -142,15 +142,7 @@ TEST(Nvfp4, ATensorMayHaveAScale) {
   std::filesystem::remove(path);
 }
 
-std::vector<const char*> quantized_tables() {
-  std::vector<const char*> names;
-  for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
-    names.push_back(*name);
-  }
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, Quantized, testing::ValuesIn(quantized_tables()),
+INSTANTIATE_TEST_SUITE_P(Kernels, Quantized, testing::ValuesIn(available_kernels()),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -135,6 +135,7 @@ test('an error is one sentence on stderr', () => {
       /--power-preference: "low" is not low-power or high-performance/,
     ],
     [['serve', model, '-md', join(folder, 'draft.gguf')], 1, /draft\.gguf/],
+    [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
   ];
   for (const [args, status, message] of wrong) {
     const run = cli(args);
