@@ -8,6 +8,7 @@ struct Params {
   key_at: u32, key_head: u32, key_row: u32, value_at: u32,
   value_head: u32, value_row: u32, recent_at: u32, recent_capacity: u32,
   gain: i32, key_gain: i32, gain_step: u32, eps: f32,
+  value_norm: u32,
 }
 var<workgroup> values: array<f32, N>;
 
@@ -22,14 +23,14 @@ fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
   for (var i = at.lane; i < n; i += 64u) {
     values[i] = arena[x + i];
   }
-  if (NORM && !is_value) {
+  if (NORM && (!is_value || p.value_norm != 0u)) {
     var sums: array<f32, SUMS>;
     for (var i = at.lane; i < n; i += 64u) {
       sums[0] += values[i] * values[i];
     }
     add_up(at, &sums);
     let root = inverseSqrt(total(0u) / f32(n) + p.eps);
-    let gain = select(p.gain, p.key_gain, is_key);
+    let gain = select(select(p.gain, p.key_gain, is_key), -1, is_value);
     let weights = u32(max(gain, 0)) + head * p.gain_step;
     for (var i = at.lane; i < n; i += 64u) {
       values[i] *= root * select(1.0, vectors[weights + i], gain >= 0);

@@ -9,7 +9,7 @@ struct Params {
   key_row: u32, value_at: u32, value_head: u32, value_row: u32,
   key_runs: u32, value_runs: u32,                    // invocations that store one head
   heads: u32, gain: i32, key_gain: i32, gain_step: u32,  // rope_norm.wgsl; gain_step: between heads
-  eps: f32,
+  eps: f32, value_norm: u32,
 }
 // The head's norm: its root, and the offset of its weights or -1.
 var<private> root: f32;

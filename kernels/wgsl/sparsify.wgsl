@@ -1,5 +1,5 @@
-// x = max(0, x - (mean + deviations * standard deviation)), both over a token's n values. One workgroup
-// per token.
+// gate = max(0, x - (mean + deviations * standard deviation)), both over a token's n values; x = EXPRESSION
+// of it. One workgroup per token.
 struct Params {
   x: u32, x_ld: u32, n: u32, deviations: f32,
 }
@@ -19,6 +19,7 @@ fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
   let squares = sum_of(at, x, mean, true);
   let cut = mean + p.deviations * sqrt(squares / f32(max(p.n, 2u) - 1u));
   for (var i = at.lane; i < p.n; i += WG) {
-    arena[x + i] = max(arena[x + i] - cut, 0.0);
+    let gate = max(arena[x + i] - cut, 0.0);
+    arena[x + i] = EXPRESSION;
   }
 }

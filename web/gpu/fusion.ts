@@ -2,12 +2,20 @@
 // operations into one dispatch. Fused are a norm with the only matrix multiplication that reads it
 // or with the residual stream that it is added to,
 // a matrix multiplication with its activation, RoPE with norms of heads and writing to the KV
-// cache, and the addition of one vector to several streams.
+// cache, and the addition of one vector to several streams. merged-ops.ts has merged others before.
 
 import { evictionIn } from './eviction-plan.js';
 import { Kernels } from './kernels.js';
 import { activated, severalOf } from './plan.js';
-import { kOpNames, KvType, NormKind, OpKind, type Op, type Program } from './program.js';
+import {
+  kLaurelSum,
+  kOpNames,
+  KvType,
+  NormKind,
+  OpKind,
+  type Op,
+  type Program,
+} from './program.js';
 
 export interface Step {
   /** Index of the operation. `norm` and `act` are fused with it. */
@@ -17,8 +25,8 @@ export interface Step {
   act?: Op;
   /** Norm: what adds it to the residual stream. */
   residual?: Op;
-  /** RoPE: norms of the heads of queries and keys before it. */
-  heads?: [queries: Op, keys: Op];
+  /** RoPE: norms of heads before it, of queries, keys and values. */
+  heads?: Op[];
   /** RoPE: also stores keys and values. Attention: they are already stored. */
   stores?: boolean;
 }
@@ -54,17 +62,15 @@ const kDone = new Set([
   OpKind.Gated,
   OpKind.Temperature,
   OpKind.Rows,
-]);
-/** Operations that rare-ops.ts records. */
-const kRare = new Set([
   OpKind.HeadMatmul,
   OpKind.MixStreams,
   OpKind.CorrectStreams,
   OpKind.MatchNorm,
   OpKind.Sparsify,
+  kLaurelSum,
 ]);
-/** Whether a program needs gpu-ops.js. */
-export const hasRareOps = ({ ops }: Program): boolean => ops.some(({ kind }) => kRare.has(kind));
+/** Whether a program has an operation of this kind. */
+export const has = ({ ops }: Program, kind: OpKind): boolean => ops.some((op) => op.kind === kind);
 
 /** What the GPU does not support in this program; null: nothing. */
 export function missing(program: Program): string | null {
@@ -74,7 +80,7 @@ export function missing(program: Program): string | null {
   if (caches.some(({ heads, type }) => heads > 0 && type > most)) return 'this type of KV cache';
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const begins = i === 0 || i === program.decoder;
-    if (!(kDone.has(op.kind) || kRare.has(op.kind)) || (op.kind === OpKind.Embed) !== begins)
+    if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== begins)
       return `the operation ${kOpNames[op.kind]}`;
     // Attention reads a window or the ring's positions, and ALiBi has no place for those beside it.
     if (
@@ -99,6 +105,8 @@ export function missing(program: Program): string | null {
   return null;
 }
 
+const kOverwriting = [OpKind.Norm, OpKind.Matmul, OpKind.Attention, OpKind.MulVec];
+
 /** Whether only `ops[i + 1]` reads the output of `ops[i]`. */
 function readOnce(ops: Op[], i: number, end: number): boolean {
   const { out } = ops[i]!;
@@ -109,39 +117,36 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
       (op.kind === OpKind.Gated && op.gate[0] === out) ||
       (op.out === out && (op.add || op.kind === OpKind.Add));
     if (reads) return false;
-    if (op.out === out && (op.kind === OpKind.Norm || op.kind === OpKind.Matmul)) return true;
+    if (op.out === out && kOverwriting.includes(op.kind)) return true;
   }
   return true;
 }
 
 /**
- * RMS norms of the heads of queries and keys at `ops[i]`, before a RoPE that stores the keys. A norm of
- * the values may be between.
+ * RMS norms of heads from `ops[i]` on, before a RoPE: of queries, of keys that it stores, and possibly of
+ * values, without weights. A layer that reads the KV cache of another one has queries only.
  */
-function headNorms(ops: Op[], i: number): [queries: Op, keys: Op] | undefined {
-  const [queries, keys, ...behind] = ops.slice(i, i + 5);
-  const values = behind[0]?.kind === OpKind.Norm && behind.shift()!;
-  const [rope, attention] = behind;
+function headNorms(ops: Op[], i: number): Op[] | undefined {
+  let end = i;
+  while (ops[end]?.kind === OpKind.Norm) end++;
+  const norms = ops.slice(i, end);
+  const [rope, attention] = [ops[end], ops[end + 1]];
   if (rope?.kind !== OpKind.Rope || attention?.kind !== OpKind.Attention) return undefined;
-  const { att } = rope;
-  const normed = (op: Op, heads: number, column: number): boolean =>
-    op.kind === OpKind.Norm &&
+  const { heads, kvHeads, dk, owned } = rope.att;
+  const [first, keys] = norms;
+  const normed = (op: Op, k: number): boolean =>
     op.norm === NormKind.Rms &&
-    op.heads === heads &&
-    op.n === att.dk &&
+    op.heads === (k ? kvHeads : heads) &&
+    op.n === dk &&
     op.vec1 < 0 &&
     op.in === rope.in &&
     op.out === rope.in &&
-    op.inCol === column &&
-    op.outCol === column;
-  return att.owned &&
-    attention.in === rope.in &&
-    normed(queries!, att.heads, 0) &&
-    normed(keys!, att.kvHeads, att.heads * att.dk) &&
-    (!values || normed(values, att.kvHeads, (att.heads + att.kvHeads) * att.dk)) &&
-    queries!.eps === keys!.eps &&
-    queries!.vecPerHead === keys!.vecPerHead
-    ? [queries!, keys!]
+    op.inCol === (k ? heads + (k - 1) * kvHeads : 0) * dk &&
+    op.outCol === op.inCol &&
+    op.eps === first!.eps &&
+    (k < 2 ? op.vecPerHead === first!.vecPerHead : op.vec0 < 0);
+  return first && attention.in === rope.in && owned === !!keys && norms.every(normed)
+    ? norms
     : undefined;
 }
 
@@ -170,10 +175,7 @@ export function stepsOf(program: Program): Step[] {
   const steps: Step[] = [];
   for (let i = decoder + 1; i < pool; i++) {
     const heads = headNorms(ops, i);
-    if (heads) {
-      i += 2;
-      if (ops[i]!.kind === OpKind.Norm) steps.push({ index: i, op: ops[i++]! });
-    }
+    if (heads) i += heads.length;
     const op = ops[i]!;
     const next = ops[i + 1]!;
     const step: Step = { index: i, op, ...(heads && { heads }) };

@@ -93,8 +93,8 @@ function inseparable({ ops, pool, decoder }: Program, cut: number | undefined): 
   if (ops.slice(0, cut).some(({ kind }) => kind === OpKind.Select))
     return 'layers that process only some rows';
   const made = new Set([Buf.X]);
-  for (const { kind, in: from, out, add, gate } of ops.slice(cut, pool)) {
-    if (kind === OpKind.Rows) return 'per-layer embeddings';
+  for (const { kind, in: from, out, add, gate, up } of ops.slice(cut, pool)) {
+    if (kind === OpKind.Rows || up) return 'per-layer embeddings';
     const reads = [
       from,
       ...(kind === OpKind.Gated ? [gate[0]] : []),

@@ -1,18 +1,19 @@
 // Loads gpu-types.js for the first model that has a type of it, gpu-kv.js for the first KV cache that is
 // quantized, evicts or has no copy in memory, gpu-parallel.js for the first engine with several sequences,
 // gpu-recurrent.js for the first model with recurrent states, gpu-relative.js for the first one with
-// relative positions, gpu-ops.js for the first one with operations that few have, and gpu-lora.js for the
-// first adapter.
+// relative positions, gpu-gemma.js for the first Gemma 3n or 4, gpu-ops.js for the first one with other
+// operations that few have, and gpu-lora.js for the first adapter.
 import { asset } from '../io/asset.js';
 import { useQuantizedKv } from './kernels/attention.js';
 import { hasRareTypes, type RareTypes, types, useRareTypes } from './kernels/types.js';
 import { evictionIn } from './eviction-plan.js';
-import { hasRareOps, quantized } from './fusion.js';
+import { has, quantized } from './fusion.js';
+import type * as GemmaOps from './gemma-ops.js';
 import type { RowFormat } from './kv-cache.js';
 import type * as Extra from './kv-parts.js';
 import type * as Lora from './lora.js';
 import type * as Parallel from './parallel.js';
-import type { Program } from './program.js';
+import { OpKind, type Program } from './program.js';
 import type * as RareOps from './rare-ops.js';
 import type * as Recurrent from './recurrent-parts.js';
 import type * as Relative from './relative-attention.js';
@@ -62,7 +63,11 @@ export async function loadParts(program: Program): Promise<Parts> {
     const url = new URL('./gpu-relative.js', import.meta.url);
     parts.OwnAttention = (await asset<typeof Relative>('gpu-relative.js', url)).RelativeAttention;
   }
-  if (hasRareOps(program)) {
+  // Per-layer embeddings, or streams.
+  if (has(program, OpKind.Rows) || has(program, OpKind.MixStreams)) {
+    const url = new URL('./gpu-gemma.js', import.meta.url);
+    parts.rareOps = (await asset<typeof GemmaOps>('gpu-gemma.js', url)).gemmaOps(program);
+  } else if (has(program, OpKind.HeadMatmul)) {
     const url = new URL('./gpu-ops.js', import.meta.url);
     parts.rareOps = (await asset<typeof RareOps>('gpu-ops.js', url)).rareOps;
   }

@@ -149,14 +149,26 @@ export class PassRecorder {
     const { writer } = this.sequence;
     if (queued) this.queue.embed(to, rows, this.#units.place);
     for (const step of this.#stepsFor(rows)) {
-      if (step.op.kind === OpKind.Select) writer.select(to, rows, 0, nRows);
-      else if (step.op.kind !== OpKind.Matmul) writer.simple(to, step, rows);
-      if (rows.tokens === 0) break;
+      if (!this.#beginStep(to, step, rows, 0, nRows)) break;
       this.#units.each(step.index, (unit, buffer) => writer.products(to, step, unit, buffer, rows));
-      writer.finish(to, step, rows);
-      this.#adapters?.add(to, step, rows, writer);
+      this.#finishStep(to, step, rows);
     }
     if (queued) this.queue.choose(to, rows);
+  }
+
+  /** Records a step up to its weights. False: no rows go on. */
+  #beginStep(to: Recorder, step: Step, rows: Rows, firstRow: number, nRows: number): boolean {
+    const { writer } = this.sequence;
+    if (step.op.kind === OpKind.Select) writer.select(to, rows, firstRow, nRows);
+    else if (step.op.kind !== OpKind.Matmul) writer.simple(to, step, rows);
+    return rows.tokens > 0;
+  }
+
+  /** Records what follows the weights. */
+  #finishStep(to: Recorder, step: Step, rows: Rows): void {
+    const { writer } = this.sequence;
+    writer.finish(to, step, rows);
+    this.#adapters?.add(to, step, rows, writer);
   }
 
   /** Records the steps of a queue, and submits some early; false if it was cancelled. */
@@ -221,18 +233,12 @@ export class PassRecorder {
     for (const [i, step] of steps.entries()) {
       const { op } = step;
       words[Word.Layer] = op.layer;
-      if (op.kind === OpKind.Select) {
-        writer.select(recording.to(), rows, firstRow, nRows);
-        if (nRows === 0) break;
-      } else if (op.kind !== OpKind.Matmul) {
-        writer.simple(recording.to(), step, rows);
-      }
+      if (!this.#beginStep(recording.to(), step, rows, firstRow, nRows)) break;
       const bytes = await this.#units.record(step.index, recording, given, (unit, buffer) =>
         writer.products(recording.to(), step, unit, buffer, rows),
       );
       if (bytes < 0) return false;
-      writer.finish(recording.to(), step, rows);
-      this.#adapters?.add(recording.to(), step, rows, writer);
+      this.#finishStep(recording.to(), step, rows);
       if (rows.media && steps[i + 1]?.op.layer !== op.layer)
         writer.deepstack(recording.to(), op.layer, rows);
       // Parameters of more dispatches have no room.

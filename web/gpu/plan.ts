@@ -72,9 +72,8 @@ const kPlain = [2, 4, 6, 7, 9, 10];
 /** Whether the next operation activates exactly this one's parts: gate and up, or a single one. */
 export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {
   const [op, next] = [ops[i]!, ops[i + 1]];
-  if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1)
-    return false;
-  if (op.parts.length !== (kPlain.includes(next.act) ? 1 : 2)) return false;
+  if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add) return false;
+  if (op.parts.length !== (next.up || kPlain.includes(next.act) ? 1 : 2)) return false;
   const { type } = mats[op.parts[0]!.mat]!;
   return op.parts.every(
     ({ mat, outCol }, part) =>
@@ -126,8 +125,9 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
  */
 export function severalOf(
   { moes }: Program,
-  { kind, moe, mat, heads }: Op,
+  { kind, moe, mat, heads, whole }: Op,
 ): { first: number[]; count: number } | undefined {
+  if (whole) return { first: whole, count: 1 };
   if (kind === OpKind.HeadMatmul) return { first: [mat!], count: heads };
   if (kind !== OpKind.Moe) return undefined;
   const { numbers } = moes[moe]!;

@@ -43,6 +43,9 @@ export const enum OpKind {
   Approximate,
 }
 
+/** The sum of attention and LAuReL, which the engine has as several operations: merged-ops.ts. */
+export const kLaurelSum = 255 as OpKind;
+
 /** Names of operations that the GPU cannot compute, for messages. */
 export const kOpNames: Partial<Record<OpKind, string>> = {
   [OpKind.Embed]: 'embed',
@@ -131,6 +134,11 @@ export interface Op {
   carried: [size: number, at: number];
   /** Index in recurrences. */
   rec?: number;
+  /** Set by merged-ops.ts: operations that this one computes, too, and matrices that a dispatch of it reads whole. */
+  merged?: Op[];
+  whole?: number[];
+  /** Of Activate, if it is not behind the gate. */
+  up?: [buf: Buf, column: number];
 }
 
 /** Operations of cross-attention, which are attention for the GPU. */

@@ -1,12 +1,10 @@
-// Entry of gpu-ops.js: records the operations that few families have. Latent attention and AltUp have a
-// matrix for each head or stream (DeepSeek 2 and 3, MiniCPM 3, Mistral 4, Kimi Linear, Gemma 3n); Gemma 3n
-// alone has the streams and sparse FFN gates.
+// Entry of gpu-ops.js: records a matrix multiplication with a matrix for each head, which latent attention
+// has (DeepSeek 2 and 3, MiniCPM 3, Mistral 4, Kimi Linear). gemma-ops.ts uses it for Gemma 3n's streams.
 
 import type { Part, Place, Recorder } from './kernels.js';
 import { kFewTokens } from './kernels/matmul.js';
-import * as kernels from './kernels/rare-ops.js';
 import type { Unit } from './plan.js';
-import { Buf, OpKind, type Op, type Program } from './program.js';
+import { OpKind, type Op, type Program } from './program.js';
 import type { Layout, RecordOp, Rows, Writer } from './record.js';
 
 /** Rows of a buffer as groups, or of one group from its first value on. */
@@ -58,35 +56,9 @@ function headMatmul(
 }
 
 /** Returns a function that records these operations. */
-export function rareOps(program: Program, { numbers }: Pick<Layout, 'numbers'>): RecordOp {
-  return (to, op, rows, writer, unit, buffer) => {
-    const { n, heads } = op;
-    const { tokens } = rows;
-    const [x, y] = [
-      writer.place(op.in, op.inCol, rows),
-      writer.place(op.out, op.outCol, rows),
-    ] as const;
-    switch (op.kind) {
-      case OpKind.HeadMatmul:
-        if (unit) headMatmul(to, program, numbers, op, rows, writer, unit, buffer!);
-        return;
-      case OpKind.MatchNorm:
-        return kernels.matchNorm(to, { in: x, out: y, tokens, n, heads });
-      case OpKind.Sparsify:
-        return kernels.sparsify(to, { at: y, tokens, n, deviations: op.scale });
-      case OpKind.MixStreams:
-      case OpKind.CorrectStreams:
-        return kernels.streams(to, {
-          weights: writer.place(Buf.Router, op.inCol, rows),
-          out: writer.place(op.out, 0, rows),
-          tokens,
-          n,
-          streams: heads,
-          ...(op.kind === OpKind.CorrectStreams && {
-            correct: { in: writer.place(op.in, 0, rows), active: op.outCol / n },
-          }),
-        });
-      default:
-    }
+export const rareOps =
+  (program: Program, { numbers }: Pick<Layout, 'numbers'>): RecordOp =>
+  (to, op, rows, writer, unit, buffer) => {
+    if (op.kind === OpKind.HeadMatmul && unit)
+      headMatmul(to, program, numbers, op, rows, writer, unit, buffer!);
   };
-}

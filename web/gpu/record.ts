@@ -6,6 +6,7 @@ import {
   actBytes,
   attentionScratch,
   kFewTokens,
+  type Activated,
   type Attention,
   type Cache,
   type Part,
@@ -202,8 +203,8 @@ export interface LaneRows {
 }
 
 /**
- * Records the operations of another script, and leaves others: recurrent-ops.ts, rare-ops.ts. `unit`: one
- * of the operation's weights, in `buffer`; without it, what needs no weights.
+ * Records the operations of another script, and leaves others: recurrent-ops.ts, rare-ops.ts,
+ * gemma-ops.ts. `unit`: one of the operation's weights, in `buffer`; without it, what needs no weights.
  */
 export type RecordOp = (
   to: Recorder,
@@ -258,7 +259,7 @@ export class Writer {
   products(to: Recorder, step: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { op, norm, act } = step;
     if (op.kind === OpKind.Moe) return this.#experts(to, op, unit, buffer, rows);
-    if (op.kind === OpKind.HeadMatmul) return this.#other(to, op, rows, unit, buffer);
+    if (op.kind !== OpKind.Matmul) return this.#other(to, op, rows, unit, buffer);
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
@@ -286,7 +287,7 @@ export class Writer {
           scratch: this.place(op.in, op.inCol, rows),
         },
       }),
-      ...(act && rows.tokens <= kFewTokens && { activation: activation(act) }),
+      ...(act && rows.tokens <= kFewTokens && { activation: this.#activation(act, rows) }),
     });
   }
 
@@ -377,8 +378,17 @@ export class Writer {
         at: this.place(act.in, act.inCol, rows),
         tokens: rows.tokens,
         n: act.n,
-        ...activation(act),
+        ...this.#activation(act, rows),
       });
+  }
+
+  #activation(op: Op, rows: Rows): Activated {
+    const [positive, negative, linear, below] = op.xielu;
+    return {
+      kind: op.act,
+      xielu: { positive, negative, linear, below },
+      up: op.up && this.place(...op.up, rows),
+    };
   }
 
   /** Scales queries by position: one call for all tokens with the same factor. */
@@ -481,10 +491,11 @@ export class Writer {
           ...(stores && { store: { cache: cache!, first } }),
           ...(normed && {
             norm: {
-              queries: this.vec(normed[0].vec0),
-              keys: this.vec(normed[1].vec0),
-              perHead: normed[0].vecPerHead,
-              eps: normed[0].eps || this.#program.normEps,
+              queries: this.vec(normed[0]!.vec0),
+              keys: normed[1] && this.vec(normed[1].vec0),
+              perHead: normed[0]!.vecPerHead,
+              values: normed.length > 2,
+              eps: normed[0]!.eps || this.#program.normEps,
             },
           }),
         });
@@ -522,7 +533,7 @@ export class Writer {
       case OpKind.Temperature:
         return this.#temperature(to, op, rows);
       case OpKind.Activate:
-        return to.activate({ at: map.in, tokens, n: op.n, ...activation(op) });
+        return to.activate({ at: map.in, tokens, n: op.n, ...this.#activation(op, rows) });
       case OpKind.Add:
         return to.add({
           ...map,
@@ -564,12 +575,4 @@ export class Writer {
         this.#other(to, op, rows);
     }
   }
-}
-
-function activation(op: Op): {
-  kind: number;
-  xielu: { positive: number; negative: number; linear: number; below: number };
-} {
-  const [positive, negative, linear, below] = op.xielu;
-  return { kind: op.act, xielu: { positive, negative, linear, below } };
 }

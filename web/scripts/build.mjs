@@ -130,6 +130,7 @@ export async function bundlePage(esbuild, common, finish = minifyAgain) {
       { in: 'web/gpu/parallel.ts', out: 'gpu-parallel' },
       { in: 'web/gpu/recurrent-parts.ts', out: 'gpu-recurrent' },
       { in: 'web/gpu/rare-ops.ts', out: 'gpu-ops' },
+      { in: 'web/gpu/gemma-ops.ts', out: 'gpu-gemma' },
       { in: 'web/gpu/relative-attention.ts', out: 'gpu-relative' },
       { in: 'web/gpu/lora.ts', out: 'gpu-lora' },
       { in: 'web/gpu/auto-device.ts', out: 'gpu-auto' },

@@ -54,7 +54,7 @@ export async function syntheticPackage() {
   if (existsSync(kitFile)) return outdir;
   mkdirSync(outdir, { recursive: true });
   const needed =
-    /(-node|^node|^gpu-types|^gpu-kv|^gpu-parallel|^gpu-recurrent|^gpu-ops|^gpu-relative)\.js$|^engine\.(gpu|simd128)\.wasm$/;
+    /(-node|^node|^gpu-types|^gpu-kv|^gpu-parallel|^gpu-recurrent|^gpu-ops|^gpu-gemma|^gpu-relative)\.js$|^engine\.(gpu|simd128)\.wasm$/;
   for (const name of readdirSync(inRoot('dist')).filter((name) => needed.test(name)))
     copyFileSync(inRoot('dist', name), join(outdir, name));
   await bundle([{ in: inRoot('tests', 'bench', 'gpu', 'shape-gpu.ts'), out: 'gpu' }], outdir, [

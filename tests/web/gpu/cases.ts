@@ -68,6 +68,8 @@ interface ProductShape {
   scale?: number;
   norm?: boolean;
   activation?: number;
+  /** The activation's second input is elsewhere. */
+  up?: boolean;
   offset?: number;
 }
 
@@ -132,7 +134,8 @@ function product(h: Harness, shape: ProductShape): void {
     return part;
   });
   const kind = shape.activation;
-  const activation = kind === undefined ? undefined : { kind, xielu };
+  const apart = shape.up ? h.place(tokens, width) : undefined;
+  const activation = kind === undefined ? undefined : { kind, xielu, up: apart };
   const norm = shape.norm ? { weight: gain, eps, scratch: h.place(tokens, cols) } : undefined;
   if (norm) h.scratch(norm.scratch.at, tokens * norm.scratch.ld);
   h.call(`product ${JSON.stringify(shape)}`, (r) =>
@@ -144,7 +147,11 @@ function product(h: Harness, shape: ProductShape): void {
     h.expect({ at: out.at + column, ld: out.ld }, tokens, part.rows, (t, r) => {
       const sum = sums[i]!(t, r);
       if (kind !== undefined) {
-        const up = parts.length > 1 ? sums[1]!(t, r) : { value: 0, size: 0 };
+        const up = apart
+          ? { value: h.get(apart, t, r), size: 10 }
+          : parts.length > 1
+            ? sums[1]!(t, r)
+            : { value: 0, size: 0 };
         const value = activations[kind]!(sum.value, up.value);
         return { value, size: (1 + Math.abs(value)) * (1 + sum.size!) * (1 + (up.size ?? 0)) };
       }
@@ -248,6 +255,7 @@ export function moreProducts(h: Harness): void {
     product(h, { types: [q40, q40], rows: [10, 10], cols: 96, tokens, activation: 0, norm: true });
     product(h, { types: [q80, q40], rows: [10, 10], cols: 32, tokens, activation: 1 });
     product(h, { types: [f16], rows: [10], cols: 32, tokens, activation: 2, bias: true });
+    product(h, { types: [q80], rows: [10], cols: 64, tokens, activation: 1, up: true });
   }
   product(h, { types: [f16, f16], rows: [10, 10], cols: 32, tokens: 1, activation: 5, bias: true });
   product(h, { types: [f16], rows: [10], cols: 32, tokens: 1, activation: 9, norm: true });
@@ -535,7 +543,8 @@ interface AttentionShape {
   neox?: boolean;
   column?: number;
   /** Heads of queries and keys have an RMS norm. */
-  normed?: boolean;
+  /** Norms of queries and keys, and possibly of values. */
+  normed?: boolean | 'values';
   /** The first visible position, and how many are visible apart from the cache, to other queries. */
   begin?: number;
   kept?: number;
@@ -667,7 +676,13 @@ function attend(h: Harness, s: AttentionShape): void {
       : [],
   );
   const norm = s.normed
-    ? { queries: h.vector(gains[0]!), keys: h.vector(gains[1]!), perHead: true, eps: 1e-5 }
+    ? {
+        queries: h.vector(gains[0]!),
+        keys: h.vector(gains[1]!),
+        perHead: true,
+        values: s.normed === 'values',
+        eps: 1e-5,
+      }
     : undefined;
   const value = (t: number, at: number, d: number): number => {
     const x = h.get(qkv, t, at + d);
@@ -677,6 +692,13 @@ function attend(h: Harness, s: AttentionShape): void {
     const keys = heads * dk;
     const gain = at < keys ? gains[0]![at + d]! : gains[1]![at - keys + d]!;
     return (x / Math.sqrt(squares / dk + norm.eps)) * gain;
+  };
+  const valueOf = (t: number, at: number, d: number): number => {
+    const x = h.get(qkv, t, at + d);
+    if (!norm?.values) return x;
+    let squares = 0;
+    for (let i = 0; i < dv; ++i) squares += h.get(qkv, t, at + i) ** 2;
+    return x / Math.sqrt(squares / dv + norm.eps);
   };
   const rotated = (t: number, at: number, d: number) => {
     const e = d - column;
@@ -708,7 +730,7 @@ function attend(h: Harness, s: AttentionShape): void {
       if (!inKeys)
         stored.set(
           valueRead(i, first + t, first + t),
-          head(dv, (d) => h.get(qkv, t, (heads + kvHeads) * dk + i * dv + d)),
+          head(dv, (d) => valueOf(t, (heads + kvHeads) * dk + i * dv, d)),
         );
     }
   }
@@ -968,12 +990,51 @@ export function attention(h: Harness): void {
     column: 4,
     normed: true,
   });
+  attend(h, {
+    heads: 3,
+    kvHeads: 1,
+    dk: 24,
+    dv: 16,
+    tokens: 2,
+    first: 9,
+    rot: 24,
+    normed: 'values',
+  });
+  ownQueries(h, 3, 24, 16);
+}
+
+/** Queries of a layer that reads the KV cache of another one: norms of their heads, then RoPE. */
+function ownQueries(h: Harness, heads: number, dk: number, rot: number): void {
+  const [tokens, eps] = [2, 1e-5];
+  const qkv = h.place(tokens, heads * dk);
+  const table = h.place(1, tokens * rot);
+  const queries = h.vector(Array.from({ length: dk }, () => 1 + h.random.normal() / 4));
+  h.call(`${heads} heads of queries`, (r) =>
+    r.rope({
+      ...{ heads, kvHeads: 1, dk, dv: dk, qkv, tokens, owned: false, rot, neox: true, column: 0 },
+      ...{ table: table.at, norm: { queries, perHead: false, eps } },
+    }),
+  );
+  h.expect(qkv, tokens, heads * dk, (t, i) => {
+    const [head, d] = [Math.floor(i / dk) * dk, i % dk];
+    const squares = Array.from({ length: dk }, (_, k) => h.get(qkv, t, head + k) ** 2);
+    const root = Math.sqrt(squares.reduce((a, b) => a + b) / dk + eps);
+    const value = (k: number) => (h.get(qkv, t, head + k) / root) * h.vectorValue(queries + k);
+    if (d >= rot) return { value: value(d), size: 1 };
+    const pair = d % (rot / 2);
+    const [a, b] = [value(pair), value(pair + rot / 2)];
+    const [c, s] = [0, rot / 2].map((at) => h.get(table, 0, t * rot + at + pair)) as [
+      number,
+      number,
+    ];
+    return { value: d === pair ? a * c - b * s : a * s + b * c, size: 4 };
+  });
 }
 
 /** A cache in q4_0: its own group of positions as halves, earlier ones as codes. */
 export function attentionQ4(h: Harness): void {
   const shape = { heads: 4, kvHeads: 2, dk: 32, dv: 48, type: 'q4_0' } as const;
-  attend(h, { ...shape, tokens: 3, first: 130, capacity: 192, rot: 20, normed: true });
+  attend(h, { ...shape, tokens: 3, first: 130, capacity: 192, rot: 20, normed: 'values' });
   attend(h, { ...shape, tokens: 1, first: 300, capacity: 320 });
   attend(h, { ...shape, tokens: 21, first: 64, capacity: 192, window: 40, rot: 32 });
 }

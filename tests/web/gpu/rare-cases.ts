@@ -1,12 +1,13 @@
 // Operations that few families have: a matrix for each head, what Gemma 3n adds, and relative positions.
-import * as kernels from '../../../web/gpu/kernels/rare-ops.js';
-import { kFewTokens } from '../../../web/gpu/kernels.js';
+import * as kernels from '../../../web/gpu/kernels/gemma-ops.js';
+import { kFewTokens, type Place } from '../../../web/gpu/kernels.js';
 import { typeIds } from '../../../web/gpu/kernels/types.js';
 import type { Unit } from '../../../web/gpu/plan.js';
 import { Buf, OpKind, type Op, type Program } from '../../../web/gpu/program.js';
 import { rareOps as recorded } from '../../../web/gpu/rare-ops.js';
 import type { Rows, Writer } from '../../../web/gpu/record.js';
 import { randomWeights, weight } from './blocks.js';
+import { activations } from './cases.js';
 import { asTaken } from './codes.js';
 import type { Harness } from './harness.js';
 import { relativePositions } from './relative-cases.js';
@@ -64,24 +65,61 @@ function headMatmul(h: Harness, s: HeadShape): void {
   }
 }
 
-function streams(h: Harness, n: number, count: number, lead: number | undefined): void {
+/** RMS norm of a row, with the values of a vector. */
+function normed(h: Harness, place: Place, t: number, n: number, eps: number, gain?: number) {
+  const all = Array.from({ length: n }, (_, i) => h.get(place, t, i));
+  const root = Math.sqrt(all.reduce((sum, x) => sum + x * x, 0) / n + eps);
+  return (i: number) => (all[i]! / root) * (gain === undefined ? 1 : h.vectorValue(gain + i));
+}
+
+const vectorOf = (h: Harness, n: number): number =>
+  h.vector(Array.from({ length: n }, () => 1 + h.random.normal() / 4));
+
+/** `type`: the weights are a matrix of this type times values. `more`: what else it computes. */
+function streams(
+  h: Harness,
+  n: number,
+  count: number,
+  lead: number | undefined,
+  type?: number,
+  more = false,
+): void {
   const tokens = 3;
-  const weights = h.place(tokens, count * count);
+  const eps = 1e-5;
+  const height = lead === undefined ? count * count : count;
+  const bytes = type === undefined ? undefined : randomWeights(h.random, type, height, count);
+  const own = h.place(tokens, count * count);
+  const matrix = bytes && { type: type!, buffer: h.buffer(bytes, 12), offset: 12 };
+  const weightOf = (t: number, row: number): number => {
+    if (!bytes) return h.get(own, t, row);
+    let sum = 0;
+    for (let i = 0; i < count; i++) sum += weight(bytes, type!, count, row, i) * h.get(own, t, i);
+    return sum;
+  };
   const given = h.place(tokens, n),
-    out = h.place(tokens, count * n);
-  const before = (t: number, j: number, i: number) => h.get(out, t, j * n + i);
+    out = h.place(tokens, count * n),
+    scaled = h.place(tokens, n),
+    added = h.place(tokens, n);
+  const gain = vectorOf(h, n);
+  const behind = (t: number) => normed(h, added, t, n, eps, gain);
+  const before = (t: number, j: number, i: number) =>
+    h.get(out, t, j * n + i) + (more && lead === undefined && j > 0 ? behind(t)(i) : 0);
   const correct = lead === undefined ? undefined : { in: given, active: lead };
-  h.call(`${count} streams of ${n}, ${lead === undefined ? 'mixed' : 'corrected'}`, (r) =>
-    kernels.streams(r, { weights, out, tokens, n, streams: count, correct }),
+  const name = `${count} streams of ${n}, ${lead === undefined ? 'mixed' : 'corrected'}`;
+  h.call(`${name}, matrix ${type}, ${more}`, (r) =>
+    kernels.streams(r, {
+      ...{ weights: own, out, tokens, n, streams: count, correct, matrix },
+      ...(more && (correct ? { scaled: { out: scaled, vec: gain } } : {})),
+      ...(more && (correct ? {} : { behind: { ...added, weight: gain, eps } })),
+    }),
   );
   h.expect(out, tokens, count * n, (t, column) => {
     const [j, i] = [Math.floor(column / n), column % n];
     const terms = [before(t, j, i)];
     if (lead === undefined)
-      for (let k = 0; k < count; k++)
-        terms.push(h.get(weights, t, j * count + k) * before(t, k, i));
+      for (let k = 0; k < count; k++) terms.push(weightOf(t, j * count + k) * before(t, k, i));
     else {
-      const by = 1 + h.get(weights, t, j);
+      const by = 1 + weightOf(t, j);
       terms.push(by * h.get(given, t, i), -by * before(t, lead, i));
     }
     return {
@@ -89,20 +127,54 @@ function streams(h: Harness, n: number, count: number, lead: number | undefined)
       size: terms.reduce((a, b) => a + Math.abs(b), 0),
     };
   });
+  if (!more || lead === undefined) return;
+  h.expect(scaled, tokens, n, (t, i) => {
+    const by = 1 + weightOf(t, lead);
+    const value = before(t, lead, i) + by * (h.get(given, t, i) - before(t, lead, i));
+    return { value: value * h.vectorValue(gain + i), size: 10 * (1 + Math.abs(by)) };
+  });
 }
 
-function sparsify(h: Harness, n: number, deviations: number): void {
+function laurelSum(h: Harness, n: number): void {
   const tokens = 2;
-  const at = h.place(tokens, n, (t) => t + h.random.normal());
-  h.call(`the largest of ${n}, ${deviations} deviations`, (r) =>
-    kernels.sparsify(r, { at, tokens, n, deviations }),
+  const eps = 1e-5;
+  const scale = Math.fround(Math.SQRT1_2);
+  const [out, low, x] = [0, 1, 2].map(() => ({
+    ...h.place(tokens, n),
+    weight: vectorOf(h, n),
+  })) as [Place & kernels.Gain, Place & kernels.Gain, Place & kernels.Gain];
+  low.weight = undefined;
+  h.call(`attention and LAuReL of ${n}`, (r) =>
+    kernels.laurelSum(r, { out, low, x, tokens, n, eps, scale }),
+  );
+  h.expect(out, tokens, n, (t, i) => {
+    const terms = [
+      ...[out, low, x].map((place) => normed(h, place, t, n, eps, place.weight)(i)),
+      h.get(x, t, i),
+    ];
+    return {
+      value: scale * terms.reduce((a, b) => a + b),
+      size: terms.reduce((a, b) => a + Math.abs(b), 0),
+    };
+  });
+}
+
+function sparsify(h: Harness, n: number, deviations: number, activation?: number): void {
+  const tokens = 2;
+  const at = h.place(tokens, 2 * n, (t) => t + h.random.normal());
+  h.call(`the largest of ${n}, ${deviations} deviations, activation ${activation}`, (r) =>
+    kernels.sparsify(r, { at, tokens, n, deviations, activation }),
   );
   h.expect(at, tokens, n, (t, i) => {
     const all = Array.from({ length: n }, (_, j) => h.get(at, t, j));
     const mean = all.reduce((a, b) => a + b) / n;
     const squares = all.reduce((sum, x) => sum + (x - mean) ** 2, 0);
     const cut = mean + deviations * Math.sqrt(squares / Math.max(1, n - 1));
-    return { value: Math.max(0, all[i]! - cut), size: Math.abs(all[i]!) + Math.abs(cut) };
+    const gate = Math.max(0, all[i]! - cut);
+    const size = Math.abs(all[i]!) + Math.abs(cut);
+    if (activation === undefined) return { value: gate, size };
+    const up = h.get(at, t, n + i);
+    return { value: activations[activation]!(gate, up), size: size * (1 + Math.abs(up)) };
   });
 }
 
@@ -133,6 +205,11 @@ export function rareOps(h: Harness): void {
   });
   for (const lead of [undefined, 0, 2]) streams(h, 70, 4, lead);
   streams(h, 5, 2, undefined);
+  const [F32, half, BF16] = kernels.streamTypes;
+  streams(h, 70, 4, undefined, half, true);
+  for (const type of [F32, BF16]) streams(h, 70, 3, 2, type, true);
+  for (const n of [70, 600]) laurelSum(h, n);
+  for (const act of [0, 1]) sparsify(h, 70, 1.6449, act);
   for (const deviations of [1.6449, -0.5]) sparsify(h, 70, deviations);
   sparsify(h, 1300, 1);
   sparsify(h, 1, 1);

@@ -20,6 +20,8 @@ const kSplitTokens = 4; // maximum for which attention is split over positions
 /** Positions of a part, at least. */
 export const kSplit = 256;
 const kMaxParts = 32;
+/** In place of the KV store, where nothing is stored. */
+const kNoStore = 'fn keep(row:u32,c:u32,x:u32,key:bool,table:u32){}';
 
 /** load-types.ts sets it before the first use. */
 export let quantizedKv: typeof QuantizedKv | undefined;
@@ -58,13 +60,12 @@ function rotate(
     valueRuns = store && !op.valuesInKeys ? Math.ceil(op.dv / 2) : 0;
   const { norm } = by;
   const items = pairs + op.kvHeads * (keyRuns + valueRuns);
-  const normed = { name: 'norm, rotate and store', sums: true };
   to.run(
     {
       name: cache ? 'rotate and store' : 'rotate',
-      ...(norm && normed),
+      sums: !!norm,
       texts: () => [
-        ...(cache ? [cacheText.replace('HOLD', 'read_write') + keepF16] : []),
+        cache ? cacheText.replace('HOLD', 'read_write') + keepF16 : kNoStore,
         rotateText,
         norm ? rotateNormed : cache ? rotateEach.replace('//@ store', storeText) : rotateEach,
       ],
@@ -92,9 +93,13 @@ function rotate(
       gain: none(norm?.queries),
       key_gain: none(norm?.keys),
       gain_step: norm?.perHead ? op.dk : 0,
+      value_norm: Number(norm?.values ?? false),
       eps: norm?.eps ?? 0,
     },
-    [norm ? op.heads + (valueRuns ? 2 : 1) * op.kvHeads : Math.ceil(items / 64), op.tokens],
+    [
+      norm ? op.heads + (valueRuns ? 2 : keyRuns && 1) * op.kvHeads : Math.ceil(items / 64),
+      op.tokens,
+    ],
     range,
     { first: [store ? 1 : 0, 0], table: [0, rot] },
   );

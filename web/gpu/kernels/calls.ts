@@ -36,7 +36,7 @@ export interface Matmul {
   norm?: { weight?: number; eps: number; scratch: Place };
   /**
    * Parts are gate and up, with equal rows and types, or a single part. out gets act(gate, up) or
-   * act(x) at parts[0].column.
+   * act(x) at parts[0].column. With `activation.up`, the part is the gate, whose first row is at column 0.
    */
   activation?: Activated;
   experts?: Experts;
@@ -88,6 +88,7 @@ export interface Combine {
 
 export interface Activated {
   kind: number;
+  up?: Place | undefined; // default: the second part, or the values behind
   xielu?: { positive: number; negative: number; linear: number; below: number };
 }
 
@@ -145,8 +146,17 @@ export interface Rope extends Heads {
   column: number; // first rotated column of each head
   table: number; // arena: row t is rot / 2 cosines, then rot / 2 sines
   store?: { cache: Cache; first: number }; // position of the first token
-  /** With `store`: RMS norm of each head before the rotation. Vectors [dk], or [heads][dk]. */
-  norm?: { queries?: number; keys?: number; perHead: boolean; eps: number };
+  /**
+   * RMS norm of each head before the rotation. Vectors [dk], or [heads][dk]. Without `store` of queries
+   * only. `values`: of those of values too, without a vector.
+   */
+  norm?: {
+    queries?: number | undefined;
+    keys?: number | undefined;
+    perHead: boolean;
+    values?: boolean;
+    eps: number;
+  };
 }
 
 /**

@@ -127,12 +127,17 @@ function map(
   );
 }
 
-/** In place on [gate n][up n] at op.at: gate = act(gate, up). */
+/** In place on [gate n][up n] at op.at, if up is not elsewhere: gate = act(gate, up). */
 export function activate(to: Dispatcher, op: Activate): void {
   const { positive: a = 0, negative: b = 0, linear: c = 0, below: d = 0 } = op.xielu ?? {};
   map(
     to,
-    { in: { at: op.at.at + op.n, ld: op.at.ld }, out: op.at, tokens: op.tokens, n: op.n },
+    {
+      in: op.up ?? { at: op.at.at + op.n, ld: op.at.ld },
+      out: op.at,
+      tokens: op.tokens,
+      n: op.n,
+    },
     activations(op.kind, ['y', 'x', 'p.a', 'p.b', 'p.c', 'p.d']),
     { a, b, c, d },
   );

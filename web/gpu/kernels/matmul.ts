@@ -264,8 +264,8 @@ function product(to: Dispatcher, op: Matmul, pieces: Chunk[], few: boolean, gate
       linear: xielu?.linear ?? 0,
       below: xielu?.below ?? 0,
       stride: pieces.map((piece, i) => piece.rows * rowBytes(types[i]!, op.cols)),
-      ids: op.experts?.ids ?? 0,
-      expert: op.experts?.first ?? 0,
+      ids: op.experts?.ids ?? op.activation?.up?.at ?? 0,
+      expert: op.experts?.first ?? op.activation?.up?.ld ?? 0,
       experts: op.experts?.count ?? 1,
       share: op.experts?.share ?? 1,
       weights: none(op.experts?.weights),
@@ -322,7 +322,7 @@ function vectorOf(
       ACTIVATION: activation
         ? activations(activation.kind, [
             'gate',
-            'up',
+            activation.up ? 'arena[p.ids + t * p.expert + p.column.x + r]' : 'up',
             'p.positive',
             'p.negative',
             'p.linear',

@@ -64,6 +64,7 @@ export function store(
       gain: none(norm?.queries),
       key_gain: none(norm?.keys),
       gain_step: norm?.perHead ? dk : 0,
+      value_norm: Number(norm?.values ?? false),
       eps: norm?.eps ?? 0,
     },
     [heads + (owned ? 2 * kvHeads : 0), tokens],
