@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { generate, load } from './gpu-kv.mjs';
 import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
-import { models } from './gpu-page.mjs';
+import { budgetOf, models } from './gpu-page.mjs';
 
 if (!noSwiftShader) useSwiftShader();
 
@@ -13,6 +13,20 @@ const families = models('families');
 const kTokens = 6;
 /** Dispatches of a decode step. */
 const kDispatches = { gemma3n: 385, gemma4: 83 };
+
+/** The tokens are the same with weights that are streamed. */
+async function streamed(model, whole, once) {
+  const loaded = (gpuBudget) => load(model, 'webgpu', { contextLength: 64, gpuBudget });
+  const refused = await loaded(1 << 16).catch((error) => error.message);
+  const gpuBudget = budgetOf(refused, whole, 1 / 4);
+  const engine = await loaded(gpuBudget);
+  const tokens = await generate(engine, model.prompt, 2);
+  const [{ gpu }, { uploaded }] = [engine.memory(), engine.stats().engine];
+  await engine.dispose();
+  assert.deepEqual(tokens, model.greedy.slice(0, 2));
+  assert.ok(gpu <= gpuBudget, `${gpu} bytes of ${gpuBudget}`);
+  assert.ok(uploaded > once, `weights stream: ${uploaded} bytes`);
+}
 
 for (const [name, expected] of Object.entries(kDispatches)) {
   const model = families.find((model) => model.name === name);
@@ -24,6 +38,7 @@ for (const [name, expected] of Object.entries(kDispatches)) {
       const stats = () => engine.stats().engine;
       // Log-probabilities take a step at a time.
       await generate(engine, model.prompt, 1, { logprobs: 1 });
+      const whole = engine.memory().gpu;
       const before = stats();
       const tokens = await generate(engine, model.prompt, kTokens, {
         logprobs: 1,
@@ -34,6 +49,7 @@ for (const [name, expected] of Object.entries(kDispatches)) {
       assert.deepEqual(tokens, model.greedy.slice(0, kTokens));
       const steps = after.gpuPasses - before.gpuPasses;
       assert.equal((after.dispatches - before.dispatches) / steps, expected);
+      await streamed(model, whole, after.uploaded);
     },
   );
 }
