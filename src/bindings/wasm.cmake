@@ -63,6 +63,11 @@ foreach(table simd128 relaxed relaxed16)
     endif()
   endforeach()
 endforeach()
+# simd128-full for the demo, without Emscripten's optimizer, which takes most of the time of a link.
+sluice_engine(engine-demo ${CMAKE_CURRENT_LIST_DIR}/demo/clock.cpp)
+target_link_libraries(engine-demo PRIVATE sluice_picture_binding sluice_binding sluice_wasm128)
+target_link_options(engine-demo PRIVATE -O1)
+set_target_properties(engine-demo PROPERTIES EXCLUDE_FROM_ALL ON)
 # The plain table and the WebGPU executor. Only pages that ask for the GPU fetch it. Neither has the
 # clustered output head, which the package refuses unless the device is wasm.
 add_library(sluice_gpu_binding OBJECT ${binding_sources})

@@ -12,7 +12,7 @@ import { inRoot, root } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { recording, writeThirdParty } from './third-party.mjs';
 import { writeTypes } from './types.mjs';
-import { buildWasm, cmakeBuild, finished, modules, variants } from './wasm.mjs';
+import { buildWasm, cmakeBuild, demoEngine, finished, modules, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
 // Keeps some imports as separate files: the chat template renderer, the readers of LoRA adapters and
@@ -251,21 +251,22 @@ async function buildWeb() {
 }
 
 /**
- * Builds only what the example page needs, in a fraction of the time. The simd128-full engine, which
- * every browser runs and which has all types, replaces the other CPU engines; there is no GPU
- * engine. Returns the folders.
+ * Builds only what the example page needs, in a fraction of the time. One engine, which every browser
+ * runs and which has all types, replaces the other CPU engines; there is no GPU engine. Neither it nor
+ * the scripts are as small as those of the package. Returns the folders.
  */
 export async function buildDemo() {
   setup('wasm');
   const dist = inRoot('build', 'demo', 'dist');
   const site = inRoot('build', 'demo', 'site');
   rmSync(inRoot('build', 'demo'), { recursive: true, force: true });
-  await buildWasm({ engines: variants.filter(({ name }) => name === 'simd128-full') });
-  await bundlePage(await import('esbuild'), settings(dist));
-  for (const name of modules) copyFileSync(finished(name), join(dist, `${name}.wasm`));
+  const used = modules.filter((name) => name !== 'chat-server');
+  await buildWasm({ engines: [demoEngine], modules: used });
+  await bundlePage(await import('esbuild'), settings(dist), () => {});
+  for (const name of used) copyFileSync(finished(name), join(dist, `${name}.wasm`));
   for (const { name } of variants)
     if (!name.startsWith('gpu'))
-      copyFileSync(finished('engine.simd128-full'), join(dist, `engine.${name}.wasm`));
+      copyFileSync(finished(`engine.${demoEngine.name}`), join(dist, `engine.${name}.wasm`));
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite({ dist, site });
   return { dist, site };

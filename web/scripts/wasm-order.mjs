@@ -138,3 +138,17 @@ export function namedByOrder(bytes) {
   const section = Buffer.concat([text('name'), Buffer.from([1]), leb(list.length), list]);
   return Buffer.concat([bytes, Buffer.from([0]), leb(section.length), section]);
 }
+
+/** The binary without custom sections, which have its functions' names. */
+export function withoutNames(bytes) {
+  const reader = new Reader(bytes);
+  const kept = [bytes.subarray(0, 8)];
+  for (reader.at = 8; reader.at < bytes.length;) {
+    const from = reader.at;
+    const id = bytes[reader.at++];
+    const size = reader.number();
+    reader.at += size;
+    if (id !== 0) kept.push(bytes.subarray(from, reader.at));
+  }
+  return Buffer.concat(kept);
+}

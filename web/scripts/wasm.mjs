@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { basename } from 'node:path';
 import { cached, cacheFolder } from './cache.mjs';
-import { namedByOrder } from './wasm-order.mjs';
+import { namedByOrder, withoutNames } from './wasm-order.mjs';
 import { bin, concurrently, inRoot, jobs, root, run, runAside, runQuiet, write } from './lib.mjs';
 
 const linker = `${process.execPath};${inRoot('web', 'scripts', 'link.mjs')}`;
@@ -52,6 +52,9 @@ export const variants = [
   { name: 'relaxed16-full', relaxed: true },
   { name: 'simd128-full', relaxed: false },
 ];
+
+/** simd128-full for the demo, which is built in a fraction of the time: nothing optimizes the program. */
+export const demoEngine = { name: 'demo', relaxed: false, optimized: false };
 
 /** Adds an empty custom section, by which the runtime knows an engine of this package. */
 function marked(bytes) {
@@ -196,11 +199,12 @@ function checkImports(file, isProvided) {
   if (missing.length) throw new Error(`${basename(file)} imports unknown: ${missing.join(', ')}`);
 }
 
-async function finishEngine({ name, relaxed }, provided) {
+async function finishEngine({ name, relaxed, optimized = true }, provided) {
   const final = finished(`engine.${name}`);
   const linked = inRoot('build', 'wasm', `engine-${name}.wasm`);
   checkImports(linked, (each) => provided.has(each));
-  await finishBinary(linked, relaxed, final, optimize, marked);
+  if (optimized) return finishBinary(linked, relaxed, final, optimize, marked);
+  write(final, marked(withoutNames(readFileSync(linked))));
 }
 
 /**
