@@ -7,6 +7,7 @@ import { copyFileSync, readFileSync, readdirSync, rmSync, writeFileSync } from '
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { cached } from './cache.mjs';
 import { def } from './def.mjs';
 import { inRoot, root } from './lib.mjs';
 import { setup } from './setup.mjs';
@@ -158,19 +159,24 @@ export async function bundlePage(esbuild, common, finish = minifyAgain) {
  * gzipped size. Comments for bundlers stay.
  */
 async function minifyAgain(file) {
+  const files = [file, `${file}.map`];
+  const terser = inRoot('node_modules', 'terser', 'package.json');
+  const inputs = [...files, terser].map((each) => readFileSync(each));
+  inputs.push(basename(file), `${terserBundle}`); // its text has the options
+  await cached(files, inputs, () => terserBundle(...files));
+}
+
+async function terserBundle(file, mapFile) {
   const { minify } = await import('terser');
   const { code, map } = await minify(readFileSync(file, 'utf8'), {
     ecma: 2022,
     module: true,
     compress: { passes: 2 },
     format: { comments: /webpackIgnore|@vite-ignore|^!/ },
-    sourceMap: {
-      content: readFileSync(`${file}.map`, 'utf8'),
-      url: `${basename(file)}.map`,
-    },
+    sourceMap: { content: readFileSync(mapFile, 'utf8'), url: basename(mapFile) },
   });
   writeFileSync(file, code);
-  writeFileSync(`${file}.map`, map);
+  writeFileSync(mapFile, map);
 }
 
 /** Not minified, and classes keep their names. */
