@@ -285,8 +285,10 @@ class FakeEngine implements EngineBinding, FakeText {
     const there = new Uint8Array(this.unitBytes);
     const read = file.read(there, { at: unit.offset });
     const here = new Uint8Array(this.wasmMemory.buffer, unit.slot, this.unitBytes);
-    if (read === there.length && !there.every((byte, i) => byte === here[i]))
-      throw new Error('the unit differs from the file');
+    if (read !== there.length) return;
+    // In a loop, which is ten times as fast as every().
+    for (let i = 0; i < read; i++)
+      if (there[i] !== here[i]) throw new Error('the unit differs from the file');
   }
   poll(): void {
     for (const unit of this.units) {

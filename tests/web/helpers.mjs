@@ -112,7 +112,6 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     format: 'esm',
     target: 'es2022',
     external: ['node:*', 'webgpu', ...external],
-    sourcemap: 'inline',
     plugins: [fakeRuntime],
     logLevel: 'warning',
   });
