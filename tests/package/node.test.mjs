@@ -2,8 +2,11 @@
 // resident and streamed weights must all generate the native program's text.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { inRoot } from '../../web/scripts/lib.mjs';
 
 const model = inRoot('examples', 'models', 'sluice-tales-F16.gguf');
@@ -22,6 +25,24 @@ async function story(options) {
 }
 
 const reference = await story({ threads: 1 });
+
+test("a local model loads without Node's HTTP client, whose first use takes 50 ms", (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-local-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const without = (entry) => `
+    for (const name of ['fetch', 'Headers', 'Request', 'Response'])
+      Object.defineProperty(globalThis, name, { get() { throw new Error(\`first use of \${name}\`); } });
+    const { Engine } = await import(${JSON.stringify(inRoot('dist', entry))});`;
+  const worker = join(folder, 'worker.mjs');
+  writeFileSync(worker, without('worker-node.js'));
+  const script = `${without('node.js')}
+    const workerUrl = ${JSON.stringify(pathToFileURL(worker).href)};
+    const engine = await Engine.load(${JSON.stringify(model)}, { kernels: '', workerUrl });
+    console.log(await engine.generate('Once', { maxTokens: 2, temperature: 0 }).text());
+    await engine.dispose();`;
+  const child = spawnSync(process.execPath, ['--input-type=module', '-e', script]);
+  assert.deepEqual([`${child.stderr}`, child.status], ['', 0]);
+});
 
 test('generates the requested number of tokens', () => {
   assert.equal(reference.stats.generatedTokens, maxTokens);

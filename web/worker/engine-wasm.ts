@@ -32,9 +32,8 @@ export async function compileWasm(
   let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
   try {
     const bytes = source.binary ?? (await fetchBytes(variant, source.url));
-    if (typeof Response === 'undefined' || !(bytes instanceof Response)) {
-      return await WebAssembly.compile(bytes as ArrayBuffer);
-    }
+    // Not instanceof: Node takes 50 ms for the first use of Response.
+    if (!('headers' in bytes)) return await WebAssembly.compile(bytes as ArrayBuffer);
     from = bytes.url;
     return await compileResponse(bytes);
   } catch (cause) {
