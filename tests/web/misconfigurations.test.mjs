@@ -70,26 +70,19 @@ async function attempt({ source, options, chat }) {
 
 const escape = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
-/** Rows that the short suite tries in Firefox, whose messages differ. */
-const few = [
-  'The worker script is missing at `workerUrl`',
-  'The Content-Security-Policy allows no worker',
-  'The page is cross-origin isolated, the worker script is not',
-  'The Content-Security-Policy allows no WebAssembly',
-];
-
 for (const [browser, launch] of Object.entries({
   chromium: launchChromium,
   firefox: launchFirefox,
 })) {
-  describe(`in ${browser}`, { skip: missing[browser] }, () => {
+  const skip = missing[browser] || (browser === 'firefox' && longOnly);
+  describe(`in ${browser}`, { skip }, () => {
     let running;
     before(async () => (running = await launch()));
     after(() => running?.close());
     for (const row of misconfigurations) {
       test(
         `${row.wrong}${row.code ? `: ${row.code}` : ' and works'}`,
-        { timeout: 240_000, skip: browser === 'firefox' && !few.includes(row.wrong) && longOnly },
+        { timeout: 240_000 },
         async () => {
           const server = await host(row);
           try {
