@@ -26,6 +26,7 @@ export function typecheck(folder, sources, options = [], resolution = 'bundler')
   const args = [
     '--noEmit',
     '--strict',
+    '--skipDefaultLibCheck', // TypeScript's own declarations
     '--target',
     'es2022',
     '--lib',
