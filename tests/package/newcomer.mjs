@@ -393,8 +393,8 @@ export const projects = {
     run: typescript(versions.typescript7, bundled),
   },
   'Vite 6 with React': { run: vite(6, versions.react5) },
-  'Vite 7 with React': { short: true, run: vite(7, versions.react5) },
-  'Vite 8 with React': { run: vite(8, versions.react6) },
+  'Vite 7 with React': { run: vite(7, versions.react5) },
+  'Vite 8 with React': { short: true, run: vite(8, versions.react6) },
   'Next.js 16': {
     async run(project) {
       await project.install(`next@${versions.next}`, ...react);
