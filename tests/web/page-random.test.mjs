@@ -224,6 +224,7 @@ test(`two tabs under random clicks end in the same state (SEED=${seed})`, (t) =>
         await eventually(
           async () => String(await again()) === String(last.want),
           async () => `after a reload ${await again()}, not ${last.want}`,
+          20,
         );
       }
     },

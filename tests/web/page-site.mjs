@@ -12,6 +12,7 @@ import { root } from './helpers.mjs';
 
 export const models = join(root, 'examples', 'models');
 const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+const kPollMs = 50; // between two looks at a page
 const stand = join(root, 'tests', 'web', 'page-engine');
 
 /**
@@ -42,6 +43,10 @@ export async function openSite(name, { fake = false, onRequest, start = launch }
     context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
     const open = async (query = '') => {
       const page = await context.newPage();
+      // By default Playwright asks at each frame, and Chromium paints as many as it can.
+      const { waitForFunction } = page;
+      page.waitForFunction = (test, argument) =>
+        waitForFunction.call(page, test, argument, { polling: kPollMs });
       await page.goto(`${from.url}/${query}`);
       return page;
     };
@@ -75,6 +80,7 @@ export async function shows(page, selector, pattern, attribute = null) {
     async () => pattern.test(await page.evaluate(read, [selector, attribute])),
     async () =>
       `${selector} says ${JSON.stringify(await page.evaluate(read, [selector, attribute]))}, not ${pattern}`,
+    kPollMs,
   );
 }
 
@@ -133,6 +139,7 @@ export async function kept(page, test) {
   await eventually(
     async () => test(await read()),
     () => `stored: ${JSON.stringify(talks)}`,
+    kPollMs,
   );
   return talks;
 }

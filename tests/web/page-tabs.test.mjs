@@ -57,6 +57,7 @@ async function storing(page) {
   await eventually(
     async () => (await length()) > before,
     () => 'no more was stored',
+    50,
   );
 }
 
