@@ -157,7 +157,7 @@ describe('a draft model', () => {
   ]) {
     test(
       `the smallest budget suffices for a full context, one page less does not load: ${of} by ${by}, ${threads} thread(s)`,
-      { skip: of !== 'Q4_0' && longOnly },
+      { skip: longOnly }, // memory-limits.test.mjs has a draft model
       async () => {
         const how = { ...options, threads, draft: sample(by), structuredOutput: true };
         const { plan } = await Engine.inspect(sample(of), how);

@@ -92,7 +92,7 @@ const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path)
 describe('in Node', () => {
   const foreign = new Map();
   sequences(
-    total(extent(200, 330)),
+    total(extent(120, 330)),
     [
       'lfm2, 3 parallel',
       'sluice-tales-Q4_0, 4 parallel',
