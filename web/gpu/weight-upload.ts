@@ -146,8 +146,11 @@ export class WeightUpload {
         }),
       );
     } catch (error) {
-      staging.unmap();
-      this.give(staging);
+      // Not mapped: it was destroyed meanwhile, and to map it would be an error of the device.
+      if (staging.mapState === 'mapped') {
+        staging.unmap();
+        this.give(staging);
+      }
       throw error;
     }
     staging.unmap();
