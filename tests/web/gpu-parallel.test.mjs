@@ -45,7 +45,7 @@ async function tell(teller, prompt, maxTokens, until = maxTokens) {
   const how = { maxTokens, temperature: 0, ignoreEos: true, logprobs: 2 };
   for await (const { token, topLogprobs } of teller.generate(prompt, how)) {
     if (topLogprobs) out.push([token, topLogprobs[0].logprob - topLogprobs[1].logprob]);
-    if (out.length >= until) break;
+    if (until < maxTokens && out.length >= until) break;
   }
   return out;
 }
