@@ -67,11 +67,7 @@ export class WeightUpload {
       this.#begun.delete(unit);
     }
     for (this.ahead(); !this.#reading.length; this.ahead()) await Promise.race(this.#coming);
-    try {
-      return await this.#reading[0]!.chunk;
-    } finally {
-      this.#reading.shift();
-    }
+    return this.#reading[0]!.chunk.finally(() => this.#reading.shift());
   }
 
   /** Takes a buffer back. Its copy must have been submitted. */
@@ -161,7 +157,7 @@ export class WeightUpload {
   async #drop(): Promise<void> {
     const all = this.#reading.splice(0);
     for (const { unit } of all) this.#begun.delete(unit);
-    const chunks = await Promise.allSettled(all.map(({ chunk }) => chunk));
-    for (const chunk of chunks) if (chunk.status === 'fulfilled') this.give(chunk.value.staging);
+    const give = ({ staging }: Chunk): void => this.give(staging);
+    await Promise.all(all.map(({ chunk }) => chunk.then(give, () => {})));
   }
 }
