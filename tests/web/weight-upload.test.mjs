@@ -39,12 +39,12 @@ class FakeBuffer {
   }
 }
 
-/** Uploads a matrix of two units, whose reads settle by settle(). */
-function setUp(staging = 2) {
+/** Uploads a matrix of some units, whose reads settle by settle(). */
+function setUp({ staging = 2, count = 2 } = {}) {
   const made = [];
   const waiting = [];
   const program = { mats: [{ file: 0, offset: 100, rowBytes: kBytes }] };
-  const units = [0, 1].map((row0) => ({
+  const units = Array.from({ length: count }, (_, row0) => ({
     bytes: kBytes,
     pieces: [{ mat: 0, row0, rows: 1, at: 0, bytes: kBytes }],
   }));
@@ -78,7 +78,7 @@ test('chunks come in order, and their buffers are used again', async () => {
 });
 
 test('a buffer whose read has failed is used again', async () => {
-  const { upload, waiting, settle, errors } = setUp(1);
+  const { upload, waiting, settle, errors } = setUp({ staging: 1 });
   for (const error of [new Error('a bad read'), new Error('another one')]) {
     const coming = upload.chunk(0, 0);
     for (; !waiting.length;) await turns();
@@ -92,6 +92,20 @@ test('a buffer whose read has failed is used again', async () => {
   settle();
   assert.equal((await coming).staging.bytes[0], 100);
   assert.deepEqual(errors(), []);
+});
+
+test('another chunk is needed while a buffer comes back', async () => {
+  const { upload, settle } = setUp({ count: 3 });
+  const coming = upload.chunk(0, 0);
+  await turns();
+  settle();
+  upload.give((await coming).staging);
+  const again = upload.chunk(0, 0); // not the second one, which is being read
+  await turns();
+  settle();
+  await turns();
+  settle();
+  assert.equal((await again).staging.bytes[0], 100);
 });
 
 for (const error of [null, new Error('the files are closed')])

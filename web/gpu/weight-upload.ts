@@ -61,13 +61,18 @@ export class WeightUpload {
   /** The chunk of `unit` at byte `from`. Copy it on the GPU, then return its buffer with give(). */
   async chunk(unit: number, from: number): Promise<Chunk> {
     const next = this.#reading[0];
-    if (next && (next.unit !== unit || next.from !== from)) await this.#drop();
-    if (!this.#reading.length) {
+    if (next?.unit !== unit || next.from !== from) {
+      // First, since buffers that come back meanwhile are filled with what is next.
       [this.#unit, this.#from] = [unit, from];
       this.#begun.delete(unit);
+      await this.#drop();
     }
     for (this.ahead(); !this.#reading.length; this.ahead()) await Promise.race(this.#coming);
-    return this.#reading[0]!.chunk.finally(() => this.#reading.shift());
+    try {
+      return await this.#reading[0]!.chunk;
+    } finally {
+      this.#reading.shift();
+    }
   }
 
   /** Takes a buffer back. Its copy must have been submitted. */
