@@ -76,7 +76,8 @@ describe('a KV cache on the GPU alone', { skip: noSwiftShader }, () => {
           assert.ok(kvOnGpu > budget, `${kvOnGpu} of ${budget} bytes`);
         // More than a group of q4_0, and in the rings of windows.
         const prompt = repeated(model.prompt, 150);
-        assert.deepEqual(await alone.logits(prompt), await copied.logits(prompt));
+        const few = prompt.slice(0, extent(8, 150)); // a pass each
+        assert.deepEqual(await alone.logits(few), await copied.logits(few));
         for (const length of extent([150, 70], [150, 140, 70])) {
           const begin = [...prompt.slice(0, length), 7];
           assert.deepEqual(

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { longOnly } from '../extent.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { noSwiftShader, openNode } from './gpu-node.mjs';
 import { budgetOf, checkLogits, kNmse, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
@@ -16,6 +16,7 @@ const folder = join(fixtures, 'lora');
 const skip = noSwiftShader || (existsSync(folder) ? false : 'no ../shared/fixtures/lora');
 const cases = skip ? [] : JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
 const kPositions = 4;
+const kTokens = extent(6, 12); // more than a queue of four steps
 /** Tokens whose log-probabilities are closer may swap. With quantized weights, the CPU rounds activations. */
 const kGap = 0.02;
 const kGapQuantized = 0.2;
@@ -76,12 +77,12 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
   }
   const logitsOf = (engine, { prompt }) => engine.logits(prompt.slice(0, kPositions));
   const tokensOf = (engine, { prompt }, options) =>
-    globalThis.tokensOf(engine, prompt, 12, { cachePrompt: false, ...options });
+    globalThis.tokensOf(engine, prompt, kTokens, { cachePrompt: false, ...options });
   /** A step at a time, and queued ones, which replay what was recorded. */
   async function generated(engine, one) {
     const tokens = await tokensOf(engine, one);
     const queued = [];
-    const greedy = { maxTokens: 12, temperature: 0, ignoreEos: true, cachePrompt: false };
+    const greedy = { maxTokens: kTokens, temperature: 0, ignoreEos: true, cachePrompt: false };
     for await (const { token } of engine.generate(one.prompt, greedy))
       if (token >= 0) queued.push(token);
     assert.deepEqual(queued, tokens, 'queued steps');
@@ -107,7 +108,7 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
           check(one, await logitsOf(gpu, one));
           await cpu.setAdapters(adaptersOf(one));
           const tokens = await generated(gpu, one);
-          agree(tokens, await choices(cpu, one.prompt, 12), one.name);
+          agree(tokens, await choices(cpu, one.prompt, kTokens), one.name);
           assert.ok(gpu.stats().engine.gpuPasses > before + 4, 'the GPU computes');
         }
         assert.equal(gpu.stats().engine.uploaded, uploaded, "the model's weights stay");
@@ -158,7 +159,7 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
     const workerUrl = globalThis.workerFor(kernels);
     await onGpu(one, { lora, workerUrl }, async (gpu) => {
       check(one, await logitsOf(gpu, one));
-      agree(await generated(gpu, one), await choices(cpu, one.prompt, 12), one.name);
+      agree(await generated(gpu, one), await choices(cpu, one.prompt, kTokens), one.name);
     });
     await cpu.dispose();
   });
@@ -211,7 +212,7 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
       assert.ok(gpu.memory().gpu <= gpuBudget);
       assert.deepEqual(warnings, ['CPU_FALLBACK']);
       await gpu.setAdapters([]);
-      await logitsOf(gpu, one);
+      await gpu.logits(one.prompt.slice(0, 1));
       assert.ok(gpu.stats().engine.gpuPasses > 0);
     });
   });
@@ -226,10 +227,10 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
       onProgress: ({ phase, code }) => phase === 'warning' && warnings.push(code),
     });
     const cpu = await globalThis.loadCpu(fileOf(one), { contextLength: 128, lora });
-    const expected = await choices(cpu, one.prompt, 12);
+    const expected = await choices(cpu, one.prompt, kTokens);
     const found = [];
     for await (const { token, topLogprobs } of gpu.generate(one.prompt, {
-      maxTokens: 12,
+      maxTokens: kTokens,
       temperature: 0,
       ignoreEos: true,
       logprobs: 1,

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { longOnly } from '../extent.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { noSwiftShader, openNode, useSwiftShader } from './gpu-node.mjs';
 import { checkTwins, models, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
@@ -14,6 +14,8 @@ import { root } from './helpers.mjs';
 const kGap = 0.02;
 const kGapQ4 = 0.2;
 const kParallel = 3;
+/** Tokens of a sequence that is computed beside all others. */
+const kWatched = extent(20, 40);
 
 /** [model, options, all sequences in one pass, test in the long suite alone] */
 const cases = [
@@ -86,7 +88,7 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
       const runs = await Promise.all(
         Array.from({ length: 5 }, async (_, i) => {
           const session = gpu.session();
-          const first = await tell(session, promptOf(i, times), 4 + 2 * i);
+          const first = await tell(session, promptOf(i, times), 4 + extent(1, 2) * i);
           return { i, tokens: session.tokens, first };
         }),
       );
@@ -110,7 +112,7 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
     const cpu = await globalThis.loadCpu(fileOf(model));
     const gpu = await globalThis.load(fileOf(model), { parallel: kParallel });
     const [watched, kept, cut] = [gpu.session(), gpu.session(), gpu.session()];
-    const watching = tell(watched, promptOf(1), 40);
+    const watching = tell(watched, promptOf(1), kWatched);
     await tell(kept, promptOf(2), 6);
     let n = 0;
     for await (const _ of cut.generate(promptOf(0), { maxTokens: 200, ignoreEos: true }))
@@ -127,7 +129,7 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
     const other = cpu.session();
     await other.restore(saved);
     agree(await tell(kept, ' and', 6), await tell(other, ' and', 6), kGap, 'a saved session');
-    agree(await watching, await tell(cpu.session(), promptOf(1), 40), kGap, 'watched');
+    agree(await watching, await tell(cpu.session(), promptOf(1), kWatched), kGap, 'watched');
     // The session that was cancelled goes on with what it has.
     const again = cpu.session();
     await again.restore(await cut.save());
@@ -138,10 +140,10 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
   /** Rounds of concurrent generations, some of them cancelled, on sessions that have twins on the CPU. */
   test('random rounds', { skip: longOnly }, async () => {
     const model = named('llama-gqa');
-    const cpu = await globalThis.loadCpu(fileOf(model), { contextLength: 1000 });
+    const cpu = await globalThis.loadCpu(fileOf(model), { contextLength: 2000 });
     const gpu = await globalThis.load(fileOf(model), {
       parallel: kParallel,
-      contextLength: 1000,
+      contextLength: 2000,
     });
     const random = globalThis.seeded(45);
     const below = (n) => Math.floor(random() * n);

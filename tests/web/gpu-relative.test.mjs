@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { longOnly } from '../extent.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { generate } from './gpu-kv.mjs';
 import { noSwiftShader, openNode } from './gpu-node.mjs';
 import { budgetOf, kNmse, models, setup } from './gpu-page.mjs';
@@ -14,6 +14,13 @@ const t5 = models('families').filter(({ arch }) => arch === 't5');
 const skip = noSwiftShader || (t5.length ? false : 'no ../shared/fixtures/families');
 const fileOf = ({ folder, file }) => join(folder, file);
 const kTokens = 24;
+/** Lengths of prompts, and how many tokens follow each. */
+const kPrompts = [
+  [48, kTokens],
+  [20, extent(4, kTokens)],
+  [47, extent(4, kTokens)],
+  [2, extent(4, kTokens)],
+];
 
 describe('an encoder-decoder model on the GPU', { skip, timeout: 900_000 }, () => {
   let tab;
@@ -31,8 +38,8 @@ describe('an encoder-decoder model on the GPU', { skip, timeout: 900_000 }, () =
   async function measure(engine, { prompt, decoder }) {
     const logits = await engine.logits(prompt, { decoderTokens: decoder });
     const tokens = [];
-    for (const length of [48, 20, 47, 2])
-      tokens.push(await generate(engine, prompt.slice(0, length), kTokens));
+    for (const [length, count] of kPrompts)
+      tokens.push(await generate(engine, prompt.slice(0, length), count));
     const inputs = [prompt, prompt.slice(0, 9), prompt.slice(3, 20)];
     return { logits, tokens, vectors: await engine.embed(inputs) };
   }
@@ -48,7 +55,8 @@ describe('an encoder-decoder model on the GPU', { skip, timeout: 900_000 }, () =
       const { gpu: bytes } = gpu.memory();
       await gpu.dispose();
       // An encoder pass and one for each token, of each output, and one for all embeddings.
-      assert.equal(gpuPasses, 1 + model.decoder.length + 4 * (1 + kTokens) + 1);
+      const steps = kPrompts.reduce((sum, [, count]) => sum + 1 + count, 0);
+      assert.equal(gpuPasses, 1 + model.decoder.length + steps + 1);
       assert.equal(found.logits.length, model.reference.length);
       const error = nmse(found.logits, model.reference, 0, found.logits.length);
       assert.ok(error <= kNmse, `NMSE ${error}`);
