@@ -45,10 +45,9 @@ bool Sequence::holds(int32_t n, int32_t reached) const {
   return true;
 }
 
-bool Sequence::resumes(int32_t n, int32_t reached) const {
-  const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
-  if (recent == 0 || n == group) return true;
-  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached - recent);
+bool Sequence::resumes(int32_t n, int32_t copied) const {
+  const int32_t group = n - n % kernels::kKvGroup;
+  return cache_.shape().recent() == 0 || n == group || group >= copied;
 }
 
 bool Sequence::keeps_pictures(int32_t n, int32_t ahead) const {
@@ -56,7 +55,8 @@ bool Sequence::keeps_pictures(int32_t n, int32_t ahead) const {
   const MediaSpan& last = media_.back();
   const int32_t reached = std::max(reached_, n + ahead);
   // Positions behind n rewind to no earlier one than n does.
-  const int32_t back = resumes(n, reached) ? n : n - n % kernels::kKvGroup;
+  const int32_t copied = std::max(copied_, n + ahead - cache_.shape().recent());
+  const int32_t back = resumes(n, copied) ? n : n - n % kernels::kKvGroup;
   return last.first + last.n_tokens <= back && holds(back, reached);
 }
 
@@ -98,11 +98,11 @@ int32_t Sequence::resumable(int32_t target) const {
   if (recurrent_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position <= target && resumes(c.position, reached_)) last = c.position;
+      if (c.position <= target && resumes(c.position, copied_)) last = c.position;
     }
-    if (undo_ >= 0 && undo_ <= target && resumes(undo_, reached_)) last = std::max(last, undo_);
+    if (undo_ >= 0 && undo_ <= target && resumes(undo_, copied_)) last = std::max(last, undo_);
     target = last;
-  } else if (!resumes(target, reached_)) {
+  } else if (!resumes(target, copied_)) {
     target -= target % kernels::kKvGroup;
   }
   return holds(target, reached_) ? target : 0;
@@ -127,7 +127,7 @@ int32_t Sequence::rewind(int32_t n) {
   if (target < position_ || target == 0) undo_ = -1;
   if (target == 0) {
     checkpoints_.clear();
-    reached_ = restored_ = copied_ = source_ = 0;
+    reached_ = restored_ = source_ = 0;
     std::fill(gone_.begin(), gone_.end(), 0);
     for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
@@ -135,6 +135,7 @@ int32_t Sequence::rewind(int32_t n) {
     }
   }
   position_ = target;
+  copied_ = std::min(copied_, target);
   forget_media();
   return target;
 }
@@ -200,6 +201,7 @@ int32_t Sequence::free_copy() {
 
 void Sequence::begin_batch(int32_t n) {
   reached_ = std::max(reached_, position_ + n);
+  copied_ = std::max(copied_, position_ + n - cache_.shape().recent());
   undo_ = -1;  // the other copy is overwritten
   due_.clear();
   if (!recurrent_) return;

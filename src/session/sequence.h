@@ -148,8 +148,9 @@ class Sequence {
   [[nodiscard]] bool holds(int32_t n, int32_t reached) const;
   // The largest position <= n for which caches and states can continue.
   [[nodiscard]] int32_t resumable(int32_t n) const;
-  // Whether grouped KV cache types can continue from position n once `reached` is: kv_cache.h.
-  [[nodiscard]] bool resumes(int32_t n, int32_t reached) const;
+  // Whether grouped KV cache types can continue from position n, with f16 copies from `copied` on:
+  // kv_cache.h.
+  [[nodiscard]] bool resumes(int32_t n, int32_t copied) const;
   [[nodiscard]] int32_t free_copy();
   void forget_media();  // what begins at position() or behind it
   [[nodiscard]] Status finish_restore(const StateForm& form, int64_t n_vocab);
@@ -162,7 +163,7 @@ class Sequence {
   int32_t reached_ = 0;        // the furthest position whose keys were written to the rings
   int32_t restored_ = 0;       // layers with a window hold no earlier positions than this
   std::vector<int32_t> gone_;  // by layer: positions evicted (heavy-hitter policy)
-  int32_t copied_ = 0;         // f16 copies of a restored state begin at this position
+  int32_t copied_ = 0;         // the f16 copies of grouped types begin at this position
   int32_t live_ = 0;           // copy that holds the state at position_
   int32_t undo_ = -1;          // position of the other copy's state: where the last batch began
   bool recurrent_ = false;

@@ -255,7 +255,49 @@ TEST(Sequence, ItContinuesWhereItIs) {
   rig.line().begin_batch(7);
   rig.line().commit_batch(7);
   EXPECT_EQ(rig.line().rewind(begin + 7), begin + 7);
-  EXPECT_EQ(rig.line().rewind(begin + 6), begin);
+  EXPECT_EQ(rig.line().rewind(begin + 6), begin + 6);
+}
+
+// In a group it continues wherever the ring has f16 copies of what the sequence holds, computed
+// again or not, and only there.
+TEST(Sequence, AGroupContinuesBehindItsCopies) {
+  constexpr int32_t kRecent = 2 * kernels::kKvGroup, kContext = 500;
+  for (uint32_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    kv::KvShape shape = shape_of({true, false, false}, kContext, 0);
+    shape.layers[0].v_type = kv::KvType::kQ4_0;
+    shape.layers[0].recent = kRecent;
+    Rig rig(shape);
+    Sequence& line = rig.line();
+    // The number of the write that each position, and each row of the ring, got last.
+    std::vector<int> written(kContext), ring(kRecent);
+    int writes = 0, within = 0, begins = 0;
+    for (int i = 0; i < 200; ++i) {
+      const int32_t from = line.position(), n = 1 + below(random, kernels::kKvGroup);
+      if (random() % 3 > 0 && from + n <= kContext) {
+        line.append(some_tokens(random, n));
+        line.begin_batch(n);
+        for (int32_t p = from; p < from + n; ++p) {
+          ring[static_cast<size_t>(p % kRecent)] = written[static_cast<size_t>(p)] = ++writes;
+        }
+        if (random() % 4 > 0) line.commit_batch(n);
+      } else {
+        line.rewind(from - below(random, random() % 4 == 0 ? from + 1 : 20));
+      }
+      for (int32_t to = 0; to < line.position(); ++to) {
+        const int32_t begin = to - to % kernels::kKvGroup;
+        bool copied = true;
+        for (int32_t p = begin; p < to; ++p) {
+          copied &= ring[static_cast<size_t>(p % kRecent)] == written[static_cast<size_t>(p)];
+        }
+        EXPECT_EQ(line.reachable(to), copied ? to : begin) << to << " of " << line.position();
+        ++(copied ? within : begins);
+      }
+    }
+    EXPECT_GT(within, 0);
+    EXPECT_GT(begins, 0);
+  }
 }
 
 // With room for all of them, a checkpoint is at most kCheckpointEvery positions before any target.
