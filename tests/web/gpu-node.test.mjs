@@ -3,7 +3,7 @@
 // promises is pending, so each must exit with its own code.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -72,6 +72,69 @@ for (const [i, [name, text]] of Object.entries(ends).entries())
     const { code, stderr } = await script(text);
     assert.equal(code, text.includes('exit(7)') ? 7 : 0, stderr);
   });
+
+// A package whose calls take a while, and write when they begin and end.
+const kSlowPackage = `
+import { writeSync } from 'node:fs';
+const slowly = (name) => {
+  const channel = new BroadcastChannel('calls');
+  channel.postMessage(name);
+  writeSync(2, 'begin ' + name + ';');
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+  writeSync(2, 'end ' + name + ';');
+  channel.close();
+};
+class GPU {
+  async requestAdapter() {
+    slowly('requestAdapter');
+    return new GPUAdapter();
+  }
+}
+class GPUAdapter {
+  info = { architecture: 'none' };
+  features = new Set();
+  get limits() {
+    slowly('limits');
+    return {};
+  }
+  async requestDevice() {
+    throw new Error('none');
+  }
+}
+class GPUDevice { createComputePipelineAsync() {} popErrorScope() {} }
+class GPUBuffer { mapAsync() {} }
+class GPUQueue { onSubmittedWorkDone() {} }
+export const globals = { GPU, GPUAdapter, GPUDevice, GPUBuffer, GPUQueue };
+slowly('import');
+export const create = () => (slowly('create'), new GPU());
+`;
+
+test('the process does not exit within a call of WebGPU', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-slow-gpu-'));
+  try {
+    const needed = /(node\.js|gpu\.js|engine\.gpu\.wasm)$/;
+    for (const name of readdirSync(join(root, 'dist')).filter((name) => needed.test(name)))
+      copyFileSync(join(root, 'dist', name), join(folder, name));
+    const slow = join(folder, 'node_modules', 'webgpu');
+    mkdirSync(slow, { recursive: true });
+    writeFileSync(join(slow, 'package.json'), '{"type":"module","exports":"./index.js"}');
+    writeFileSync(join(slow, 'index.js'), kSlowPackage);
+    for (const last of ['import', 'create', 'requestAdapter', 'limits']) {
+      const { code, stderr } = await script(
+        `new BroadcastChannel('calls').onmessage = ({ data }) => {
+           if (data === ${JSON.stringify(last)}) setTimeout(() => process.exit(7), 50);
+         };
+         await load();`,
+        folder,
+      );
+      assert.equal(code, 7, stderr);
+      assert.ok(stderr.includes(`end ${last};`), stderr);
+      assert.equal(stderr.replace(/begin (\w+);end \1;/g, ''), '', stderr);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
 
 test('without the package, webgpu is an error that names it, and auto uses the CPU', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-no-dawn-'));

@@ -1,6 +1,6 @@
 // Wraps a worker of node:worker_threads in the subset of the browser's Worker that is used here. The
 // worker keeps the process alive only while a call waits for its reply, so a program whose engine is
-// idle ends by itself. A worker with a GPU ends only when the GPU's pending promises have settled
+// idle ends by itself. A worker with a GPU ends only when it is parked, outside of the GPU's calls
 // (worker/gpu-node.ts), also when the process exits.
 
 import type { Worker } from 'node:worker_threads';
@@ -9,17 +9,26 @@ import { GpuWork } from '../protocol/gpu-work.js';
 import type { WorkerPort } from '../protocol/messages.js';
 
 const kSettleMs = 20_000; // compiling one kernel takes seconds on a software adapter
-const kLookMs = 5;
+const kParkMs = 2_000; // without a pending promise: the worker may be stuck for good
+const kLookMs = 2;
 
 /** Shared counters of workers that have loaded WebGPU. */
 const working = new Set<Int32Array>();
 
-/** Blocks until no promise of the GPU is pending. */
-function settle(work: Int32Array): void {
+/** Asks for the end. Returns whether the worker still needs time. */
+function ending(work: Int32Array): () => boolean {
   Atomics.store(work, GpuWork.Ending, 1);
-  const until = Date.now() + kSettleMs;
-  for (let n; (n = Atomics.load(work, GpuWork.Pending)) > 0 && Date.now() < until;)
-    Atomics.wait(work, GpuWork.Pending, n, until - Date.now());
+  Atomics.notify(work, GpuWork.Ending);
+  const since = Date.now();
+  return () => {
+    const limit = Atomics.load(work, GpuWork.Pending) > 0 ? kSettleMs : kParkMs;
+    return !Atomics.load(work, GpuWork.Parked) && Date.now() - since < limit;
+  };
+}
+
+/** Blocks until the worker is parked. */
+function settle(work: Int32Array): void {
+  for (const busy = ending(work); busy();) Atomics.wait(work, GpuWork.Parked, 0, kLookMs);
 }
 
 export function wrapWorker(worker: Worker): WorkerPort {
@@ -40,13 +49,11 @@ export function wrapWorker(worker: Worker): WorkerPort {
     },
     terminate: () => {
       ended = true;
-      const until = Date.now() + kSettleMs;
+      const busy = work && ending(work);
       const end = (): void => {
-        if (work && Atomics.load(work, GpuWork.Pending) > 0 && Date.now() < until)
-          setTimeout(end, kLookMs);
+        if (work && busy?.()) setTimeout(end, kLookMs);
         else void worker.terminate();
       };
-      if (work) Atomics.store(work, GpuWork.Ending, 1);
       end();
     },
   };
@@ -63,6 +70,7 @@ export function wrapWorker(worker: Worker): WorkerPort {
   worker.on('messageerror', (error) => port.onmessageerror?.(error));
   worker.on('exit', (code) => {
     if (work) working.delete(work);
+    work = undefined;
     if (working.size === 0) process.off('exit', settleAll);
     if (!ended) port.onerror?.(new Error(`it ended with code ${code}`));
   });

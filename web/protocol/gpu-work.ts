@@ -5,5 +5,7 @@ export const enum GpuWork {
   Pending,
   /** 1: the worker is to end, and starts nothing more. */
   Ending,
+  /** 1: the worker waits to be ended, outside of WebGPU's calls. */
+  Parked,
   Count,
 }

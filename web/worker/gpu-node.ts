@@ -2,9 +2,9 @@
 // dependency, imported when a model is loaded with device 'webgpu' or 'auto'. Runtimes that have
 // navigator.gpu, such as Deno, need no package. The GPU module is the browser's, beside this script.
 //
-// Dawn aborts the process if a worker ends while one of its promises is pending. So promises are
-// counted in memory that the owner of the worker reads (api/node-port.ts): it stops further ones,
-// and waits for the rest.
+// Dawn aborts the process if a worker ends within a call of it, or while one of its promises is
+// pending. So the owner of the worker (api/node-port.ts) asks for the end in shared memory. The worker
+// then starts nothing more, waits for the promises, and parks itself.
 
 import { parentPort } from 'node:worker_threads';
 
@@ -53,9 +53,8 @@ export async function nodeGpu(): Promise<GpuModule> {
  */
 async function provideWebGpu(): Promise<void> {
   if (globalThis.navigator?.gpu) return;
+  const work = (shared ??= shareWork());
   const { create, globals } = await import('webgpu');
-  const work = new Int32Array(new SharedArrayBuffer(4 * GpuWork.Count));
-  parentPort?.postMessage({ event: 'gpuWork', work });
   for (const [name, methods] of Object.entries(kPromised)) {
     const { prototype } = (globals as Classes)[name]!;
     for (const method of methods) prototype[method] = counted(prototype[method]!, work);
@@ -65,16 +64,33 @@ async function provideWebGpu(): Promise<void> {
   Object.defineProperty(globalThis.navigator, 'gpu', { value: create(options) });
 }
 
+let shared: Int32Array | undefined;
+
+/** Counters that the owner has too. Parks this worker when the owner asks for its end. */
+function shareWork(): Int32Array {
+  const work = new Int32Array(new SharedArrayBuffer(4 * GpuWork.Count));
+  parentPort?.postMessage({ event: 'gpuWork', work });
+  const park = (): void => {
+    if (Atomics.load(work, GpuWork.Pending)) return void setTimeout(park, 1);
+    Atomics.store(work, GpuWork.Parked, 1);
+    Atomics.notify(work, GpuWork.Parked);
+    Atomics.wait(work, GpuWork.Parked, 1);
+  };
+  // A timer, because Dawn may be on the stack of a promise's continuation.
+  const { waitAsync } = Atomics as unknown as {
+    waitAsync(memory: Int32Array, at: number, value: number): { value: PromiseLike<string> };
+  };
+  void waitAsync(work, GpuWork.Ending, 0).value.then(() => setTimeout(park));
+  return work;
+}
+
 /** `method`, counting its pending promises. Once the worker is to end, it does nothing. */
 function counted(method: (...given: unknown[]) => unknown, work: Int32Array) {
   return function (this: unknown, ...given: unknown[]): unknown {
     if (Atomics.load(work, GpuWork.Ending)) return new Promise(() => {});
     const promise = method.apply(this, given) as Promise<unknown>;
     Atomics.add(work, GpuWork.Pending, 1);
-    const settled = (): void => {
-      Atomics.sub(work, GpuWork.Pending, 1);
-      Atomics.notify(work, GpuWork.Pending);
-    };
+    const settled = (): void => void Atomics.sub(work, GpuWork.Pending, 1);
     promise.then(settled, settled);
     return promise;
   };
