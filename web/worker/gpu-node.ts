@@ -12,6 +12,7 @@ import { onlyCpu } from '../gpu/device-selection.js';
 import type { GpuModule } from '../gpu/gpu.js';
 import { SluiceError } from '../protocol/errors.js';
 import { GpuWork } from '../protocol/gpu-work.js';
+import { pollWithPauses } from './gpu-polling.js';
 
 const kInstall =
   'Node has no WebGPU of its own: install the npm package webgpu beside sluice-llm ' +
@@ -60,6 +61,7 @@ async function provideWebGpu(): Promise<void> {
     for (const method of methods) prototype[method] = counted(prototype[method]!, work);
   }
   Object.assign(globalThis, globals);
+  pollWithPauses();
   const options = process.env['SLUICE_DAWN']?.split(';').filter(Boolean) ?? [];
   Object.defineProperty(globalThis.navigator, 'gpu', { value: create(options) });
 }
