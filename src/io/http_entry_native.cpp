@@ -76,29 +76,12 @@ bool surely_different(const CacheHeader& a, const CacheHeader& b) {
          (both(a.last_modified, b.last_modified) && a.last_modified != b.last_modified);
 }
 
-// Whether the file's last cached bytes are those of the server. A new version of a model may have
-// the header of the old one, so without dates the first bytes do not outweigh different ETags.
-bool same_tail(HttpClient& client, ChunkStore& store) {
-  uint64_t chunk = store.n_chunks();
-  while (chunk > 0 && !store.has(chunk - 1)) --chunk;
-  if (chunk-- == 0 || !client.remote().ranges) return false;
-  const uint64_t end = chunk * store.header().chunk_bytes + store.chunk_bytes(chunk);
-  const uint64_t start = end - std::min(kCacheHeadBytes, store.chunk_bytes(chunk));
-  Bytes old(end - start), fresh;
-  const auto take = [&fresh](std::span<const uint8_t> bytes) {
-    fresh.insert(fresh.end(), bytes.begin(), bytes.end());
-    return true;
-  };
-  return store.read(start, old).ok() &&
-         client.fetch(start, end - start, client.epoch(), take).ok() && old == fresh;
-}
-
-// Whether the same first bytes, and perhaps the same last ones, make the cached file the server's.
-bool is_same(HttpClient& client, ChunkStore& store, const CacheHeader& remote) {
-  const CacheHeader& file = store.header();
-  if (surely_different(file, remote)) return false;
+// Whether the same first bytes make the cached file the server's. Without a date, another ETag is
+// another version: it may have the header of the old one.
+bool is_same(const CacheHeader& file, const CacheHeader& remote) {
   const bool tags_differ = both(file.etag, remote.etag) && file.etag != remote.etag;
-  return !tags_differ || both(file.last_modified, remote.last_modified) || same_tail(client, store);
+  const bool dated = !file.last_modified.empty() || !remote.last_modified.empty();
+  return !surely_different(file, remote) && (!tags_differ || dated);
 }
 
 // Sets *gone if another process has deleted one of the entries meanwhile.
@@ -129,7 +112,7 @@ Result<std::unique_ptr<ChunkStore>> find_or_create(HttpClient& client, const std
     }
     Bytes old(std::min<size_t>(kCacheHeadBytes, file.header.size));
     if (!store->read(0, old).ok()) old.clear();
-    if (!old.empty() && old == head && is_same(client, *store, remote)) return store;
+    if (!old.empty() && old == head && is_same(file.header, remote)) return store;
     plausible = plausible || resembles(head, old, client.remote().ranges);
   }
   if (!plausible) {

@@ -1,7 +1,7 @@
 // Tells whether a response with another ETag is of the file that was opened. Servers behind one
 // name may each have their own ETags for the same bytes. Their sizes and dates must be the same,
-// and the first bytes are compared. Without dates the last bytes are compared too: a new version of
-// a model may have the header of the old one.
+// and the first bytes are compared. If one of them has no date, the last bytes are compared too. If
+// both have none it is another file: a new version of a model may have such bytes of the old one.
 #include <algorithm>
 
 #include "io/cache_format_native.h"
@@ -31,7 +31,7 @@ bool HttpClient::knows(const std::string& etag) const {
 bool HttpClient::may_be_alias(const Transfer& t) const {
   const std::string& date = remote_.last_modified;
   return opened_ && remote_.ranges && t.status == 206 && t.range.total == remote_.size &&
-         (date.empty() || t.last_modified.empty() || date == t.last_modified);
+         (date.empty() != t.last_modified.empty() || (!date.empty() && date == t.last_modified));
 }
 
 // Whether two versions have the same bytes at `offset`. A request may reach either server.

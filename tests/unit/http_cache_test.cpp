@@ -224,6 +224,16 @@ TEST_F(HttpCacheTest, AnotherEtagWithTheSameDateSizeAndBeginningIsTheSameFile) {
   expect_all();
 }
 
+TEST_F(HttpCacheTest, WithoutADateAnotherEtagIsAnotherVersion) {
+  open();
+  expect_all();
+  etag_ = "\"v2\"";
+  file_[kLongFile / 2] ^= 1;  // the beginning and the end are the same
+  open();
+  expect_all();
+  EXPECT_EQ(list_cache(options_.cache_dir).at(0).files.size(), 1u);
+}
+
 TEST_F(HttpCacheTest, TwoSourcesShareOneEntry) {
   const auto use = [&] {
     auto source = open_source(server_->url(), options_);

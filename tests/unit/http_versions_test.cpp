@@ -42,6 +42,7 @@ TEST_F(HttpNodesTest, TheSameBytesAreTheSameFile) {
     for (const char* other : {kDate, ""}) {
       date_ = date;
       other_date_ = other;
+      if (date_.empty() && other_date_.empty()) continue;
       expect_ok(read_second());
       EXPECT_LE(server_->requests(), 20);  // the answer is remembered
     }
@@ -56,8 +57,10 @@ TEST_F(HttpNodesTest, OtherBytesAreAnotherFile) {
     expect_error(read_second(), Code::kSourceChanged, "no longer the file");
   }
   other_ = file_;
+  date_ = other_date_ = "";  // a new version may have the beginning and the end of the old one
+  expect_error(read_second(), Code::kSourceChanged, "no longer the file");
   other_.back() ^= 1;  // a model that was trained further has the same header
-  date_ = other_date_ = "";
+  date_ = kDate;
   expect_error(read_second(), Code::kSourceChanged, "no longer the file");
   other_ = file_;
   date_ = kDate;
@@ -81,6 +84,7 @@ TEST_F(HttpCacheNodesTest, AnotherETagOfTheSameBytesKeepsTheCopy) {
   for (const char* date : {kDate, ""}) {
     for (const char* other : {kDate, ""}) {
       std::filesystem::remove_all(options_.cache_dir);
+      if (*date == 0 && *other == 0) continue;
       date_ = date;
       etag_ = "\"a\"";
       open();

@@ -22,7 +22,7 @@ const cases = ['llama-gqa', 'qwen3', 'gemma3-scaled', 'starcoder2', 'lfm2'].flat
 );
 
 const load = (model, device, kvPolicy, more = {}) =>
-  loadModel(model, device, { kvPolicy, kvCapacity: kCapacity, contextLength: 1200, ...more });
+  loadModel(model, device, { kvPolicy, kvCapacity: kCapacity, contextLength: 1500, ...more });
 
 describe('KV cache eviction on the GPU', { skip: noSwiftShader }, () => {
   const engines = [];

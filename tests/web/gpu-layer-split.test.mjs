@@ -284,7 +284,7 @@ test(
     );
     assert.deepEqual(out.answers, Array(8).fill(true));
     assert.ok(out.apart < 1e-4, `${out.apart}`);
-    assert.deepEqual(out.warnings, ['CPU_FALLBACK']);
+    assert.deepEqual(out.warnings, []);
   },
 );
 
