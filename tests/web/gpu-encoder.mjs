@@ -83,9 +83,6 @@ async function changedEngine(change) {
     recursive: true,
     filter: (path) => !path.endsWith('.map') && !/^engine\.(?!gpu-full)/.test(basename(path)),
   });
-  const worker = join(dist, 'worker-node.js');
-  const polling = JSON.stringify(import.meta.resolve('./gpu/polling.mjs'));
-  writeFileSync(worker, `import ${polling};\n${readFileSync(worker, 'utf8')}`);
   change(dist);
   const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
   return { Engine, folder, close: () => rmSync(folder, { recursive: true }) };

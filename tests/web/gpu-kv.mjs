@@ -4,7 +4,6 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Engine } from '../../dist/node.js';
 import { choicesOn } from '../bench/gpu/models.mjs';
-import { workerUrl } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
 const all = ['arch', 'families'].flatMap((kind) => {
@@ -19,7 +18,7 @@ export const load = ({ folder, file }, device, options) =>
     device,
     threads: 1,
     cache: 'none',
-    ...(device === 'wasm' ? { kernels: 'wasm128' } : { workerUrl }),
+    ...(device === 'wasm' && { kernels: 'wasm128' }),
     ...options,
   });
 

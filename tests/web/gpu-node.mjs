@@ -7,12 +7,9 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { root } from './helpers.mjs';
-import './gpu/polling.mjs';
+import './gpu/polling.mjs'; // for withDawn(): the package's workers have their own
 
 const swiftshader = process.env.SWIFTSHADER ?? '/usr/lib/chromium/vk_swiftshader_icd.json';
-
-/** For engines on the GPU, where a test needs no script of its own. */
-export const workerUrl = new URL('gpu/worker-node.mjs', import.meta.url).href;
 
 /** What Dawn needs and this machine lacks, or false. */
 export const noSwiftShader = existsSync(swiftshader) ? false : 'no SwiftShader of Chromium';
@@ -42,7 +39,6 @@ export async function withDawn() {
 const kBefore = `
 import { parentPort } from 'node:worker_threads';
 import { globals } from ${JSON.stringify(import.meta.resolve('webgpu'))};
-import ${JSON.stringify(import.meta.resolve('./gpu/polling.mjs'))};
 Object.assign(globalThis, globals);
 globalThis.addEventListener = (_, listen) => parentPort.on('message', (data) => listen({ data }));
 `;

@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test';
 import { extent } from '../extent.mjs';
 import { random } from './helpers.mjs';
 import { eventually } from './eventually.mjs';
-import { idle, openSite, records } from './page-site.mjs';
+import { idle, kPollMs, openSite, records } from './page-site.mjs';
 
 const kMs = extent(4000, 20_000);
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -224,7 +224,7 @@ test(`two tabs under random clicks end in the same state (SEED=${seed})`, (t) =>
         await eventually(
           async () => String(await again()) === String(last.want),
           async () => `after a reload ${await again()}, not ${last.want}`,
-          20,
+          kPollMs,
         );
       }
     },

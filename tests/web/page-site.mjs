@@ -12,7 +12,8 @@ import { root } from './helpers.mjs';
 
 export const models = join(root, 'examples', 'models');
 const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
-const kPollMs = 50; // between two looks at a page
+/** Between two looks at a page. */
+export const kPollMs = 50;
 const stand = join(root, 'tests', 'web', 'page-engine');
 
 /**

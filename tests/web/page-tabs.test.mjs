@@ -12,6 +12,7 @@ import {
   kept,
   listed,
   load,
+  kPollMs,
   model,
   noticed,
   openSite,
@@ -57,7 +58,7 @@ async function storing(page) {
   await eventually(
     async () => (await length()) > before,
     () => 'no more was stored',
-    50,
+    kPollMs,
   );
 }
 

@@ -24,14 +24,22 @@ class Reader {
   }
 }
 
+/** The sections of a binary, `from` and `end` in bytes. `reader` is at the content of each. */
+function* sections(bytes) {
+  const reader = new Reader(bytes);
+  for (let from = 8; from < bytes.length; from = reader.at) {
+    reader.at = from + 1;
+    const end = reader.number() + reader.at;
+    yield { id: bytes[from], from, end, reader };
+    reader.at = end;
+  }
+}
+
 /** How many functions the binary imports, and the bodies of its own, in order. */
 function functions(bytes) {
-  const reader = new Reader(bytes);
   const bodies = [];
   let imported = 0;
-  for (reader.at = 8; reader.at < bytes.length;) {
-    const id = bytes[reader.at++];
-    const end = reader.number() + reader.at;
+  for (const { id, reader } of sections(bytes)) {
     if (id === 2) {
       for (let n = reader.number(); n > 0; n--) imported += readImport(reader);
     } else if (id === 10) {
@@ -40,7 +48,6 @@ function functions(bytes) {
         bodies.push(bytes.subarray(reader.at, (reader.at += size)));
       }
     }
-    reader.at = end;
   }
   return { imported, bodies };
 }
@@ -141,14 +148,9 @@ export function namedByOrder(bytes) {
 
 /** The binary without custom sections, which have its functions' names. */
 export function withoutNames(bytes) {
-  const reader = new Reader(bytes);
-  const kept = [bytes.subarray(0, 8)];
-  for (reader.at = 8; reader.at < bytes.length;) {
-    const from = reader.at;
-    const id = bytes[reader.at++];
-    const size = reader.number();
-    reader.at += size;
-    if (id !== 0) kept.push(bytes.subarray(from, reader.at));
-  }
-  return Buffer.concat(kept);
+  const kept = [...sections(bytes)].filter(({ id }) => id !== 0);
+  return Buffer.concat([
+    bytes.subarray(0, 8),
+    ...kept.map(({ from, end }) => bytes.subarray(from, end)),
+  ]);
 }

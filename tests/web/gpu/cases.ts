@@ -542,8 +542,7 @@ interface AttentionShape {
   rot?: number;
   neox?: boolean;
   column?: number;
-  /** Heads of queries and keys have an RMS norm. */
-  /** Norms of queries and keys, and possibly of values. */
+  /** Heads of queries and keys have an RMS norm, and possibly those of values. */
   normed?: boolean | 'values';
   /** The first visible position, and how many are visible apart from the cache, to other queries. */
   begin?: number;
@@ -684,21 +683,18 @@ function attend(h: Harness, s: AttentionShape): void {
         eps: 1e-5,
       }
     : undefined;
-  const value = (t: number, at: number, d: number): number => {
+  /** A value of a head of n values. */
+  const headValue = (t: number, at: number, d: number, n: number, hasNorm?: boolean): number => {
     const x = h.get(qkv, t, at + d);
-    if (!norm) return x;
+    if (!norm || !hasNorm) return x;
     let squares = 0;
-    for (let i = 0; i < dk; ++i) squares += h.get(qkv, t, at + i) ** 2;
-    const keys = heads * dk;
-    const gain = at < keys ? gains[0]![at + d]! : gains[1]![at - keys + d]!;
-    return (x / Math.sqrt(squares / dk + norm.eps)) * gain;
+    for (let i = 0; i < n; ++i) squares += h.get(qkv, t, at + i) ** 2;
+    return x / Math.sqrt(squares / n + norm.eps);
   };
-  const valueOf = (t: number, at: number, d: number): number => {
-    const x = h.get(qkv, t, at + d);
-    if (!norm?.values) return x;
-    let squares = 0;
-    for (let i = 0; i < dv; ++i) squares += h.get(qkv, t, at + i) ** 2;
-    return x / Math.sqrt(squares / dv + norm.eps);
+  const value = (t: number, at: number, d: number): number => {
+    const keys = heads * dk;
+    const gain = at < keys ? gains[0]?.[at + d] : gains[1]?.[at - keys + d];
+    return headValue(t, at, d, dk, true) * (gain ?? 1);
   };
   const rotated = (t: number, at: number, d: number) => {
     const e = d - column;
@@ -730,7 +726,7 @@ function attend(h: Harness, s: AttentionShape): void {
       if (!inKeys)
         stored.set(
           valueRead(i, first + t, first + t),
-          head(dv, (d) => valueOf(t, (heads + kvHeads) * dk + i * dv, d)),
+          head(dv, (d) => headValue(t, (heads + kvHeads) * dk + i * dv, d, dv, norm?.values)),
         );
     }
   }

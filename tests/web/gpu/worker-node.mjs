@@ -1,3 +1,0 @@
-// The package's worker, in which Dawn polls less often.
-import './polling.mjs';
-import '../../../dist/worker-node.js';
