@@ -150,3 +150,33 @@ test('a turn with pictures passes the tokens on that it continues', async () => 
   assert.ok(given.every(({ options }) => options.literalSpans && options.images === undefined));
   assert.deepEqual((await session.save()).images, [one, two]);
 });
+
+test('a signal prevents a restore or comes too late: the session is never half of both', async () => {
+  const { session, engine } = scripted([{ tokens: ['a'] }]);
+  await session.generate('b').result;
+  const saved = await session.save();
+  const other = new Session(engine, {});
+  const restores = [];
+  const ask = engine.ask;
+  engine.ask = (method, ...given) =>
+    method === 'restoreState'
+      ? new Promise((resolve) => restores.push({ resolve, state: given[1] }))
+      : ask(method, ...given);
+
+  const early = new AbortController();
+  const prevented = other.restore(saved, { signal: early.signal });
+  early.abort();
+  await assert.rejects(prevented, { name: 'AbortError' });
+  assert.deepEqual([restores.length, other.text], [0, '']);
+
+  const late = new AbortController();
+  const restored = other.restore(saved, { signal: late.signal });
+  saved.state.fill(77); // the call has a copy
+  await new Promise(setImmediate);
+  late.abort();
+  const [{ resolve, state }] = restores;
+  assert.deepEqual(state, Uint8Array.of(1));
+  resolve();
+  await restored;
+  assert.equal(other.text, 'ba');
+});

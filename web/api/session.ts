@@ -261,7 +261,8 @@ export class Session {
 
   /**
    * Replaces the session with one that was saved, on this engine or another one with the same
-   * model. CORRUPT if the state is damaged or belongs to another model.
+   * model. CORRUPT if the state is damaged or belongs to another model. A signal that aborts while the
+   * engine restores comes too late: the call succeeds.
    *
    * @example
    * ```ts
@@ -275,13 +276,19 @@ export class Session {
     if (!Array.isArray(saved.messages)) invalid("Pass what a session's save() returned.");
     const { state, ...rest } = saved;
     const own = snapshot(rest);
+    const signal = options?.signal;
     // A large state is copied only if it cannot be posted now.
-    const taken = this.#line.waits || this.#engine.waits ? snapshot(state) : state;
-    return this.#alive(options, async () => {
+    const taken = signal || this.#line.waits || this.#engine.waits ? snapshot(state) : state;
+    return this.#alive(options, async (commit) => {
+      if (signal) {
+        await null; // an abort in the task of the call comes in time
+        throwIfAborted(signal);
+        this.#mustLive();
+      }
+      commit();
       await (own.tokens.length > 0
         ? this.#engine.ask('restoreState', this.#sequence, taken)
         : this.#engine.ask('forget', this.#sequence));
-      throwIfAborted(options?.signal);
       this.#adopt(own);
     });
   }
@@ -337,14 +344,17 @@ export class Session {
   }
 
   /** Runs `work` after the session's earlier calls. */
-  #alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
-    return abortable(options, () => {
+  #alive<T>(
+    options: CallOptions | undefined,
+    work: (commit: () => void) => Promise<T>,
+  ): Promise<T> {
+    return abortable(options, (commit) => {
       this.#mustLive();
       const { signal } = options ?? {};
       const begin = async (): Promise<T> => {
         throwIfAborted(signal);
         this.#mustLive();
-        return work();
+        return work(commit);
       };
       return this.#engine.turn(() => this.#line.change(begin, signal));
     });

@@ -287,16 +287,19 @@ export function traced(error: unknown, at: Error): unknown {
   return error;
 }
 
-/** Result of `work`, or a rejection as soon as the signal aborts. `work` itself is not stopped. */
+/**
+ * Result of `work`, or a rejection as soon as the signal aborts. `work` itself is not stopped. From
+ * its call of `commit` on, the signal has no effect.
+ */
 export async function abortable<T>(
   options: CallOptions | undefined,
-  work: () => Promise<T>,
+  work: (commit: () => void) => Promise<T>,
 ): Promise<T> {
   onlyKnown('this call', options, 'signal');
   const signal = signalOf(options);
   const at = new Error();
-  const run = (): Promise<T> => {
-    const over = work();
+  const run = (commit = (): void => {}): Promise<T> => {
+    const over = work(commit);
     over.catch((error) => traced(error, at)); // before any other reaction
     return over;
   };
@@ -304,10 +307,9 @@ export async function abortable<T>(
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(abortError(signal));
     if (signal.aborted) return onAbort();
+    const commit = (): void => signal.removeEventListener('abort', onAbort);
     signal.addEventListener('abort', onAbort);
-    run()
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener('abort', onAbort));
+    run(commit).then(resolve, reject).finally(commit);
   });
 }
 
