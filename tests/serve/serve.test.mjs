@@ -14,6 +14,7 @@ import OpenAI from 'openai';
 
 import {
   alone,
+  closeAlone,
   context,
   events,
   first,
@@ -40,7 +41,7 @@ before(async () => {
   endless = Object.fromEntries(tokens.map((token) => [token, -100]));
 });
 after(async () => {
-  await server.stop();
+  await Promise.all([server.stop(), closeAlone()]);
   for (const child of Server.running) child.kill('SIGKILL'); // left by failed tests
 });
 
@@ -71,7 +72,7 @@ test('health, models, tokens and metrics', async () => {
 });
 
 test('a completion equals the output of `run`, complete and streamed', async () => {
-  const wanted = alone(prompts[0], 40);
+  const wanted = await alone(prompts[0], 40);
   const params = { model: 'any', prompt: prompts[0], max_tokens: 40, temperature: 0 };
   const whole = await client.completions.create(params);
   assert.equal(whole.choices[0].text, wanted);
@@ -127,8 +128,8 @@ test('options of a completion', async () => {
   assert.deepEqual(
     several.choices.map(({ index, text }) => [index, text]),
     [
-      [0, alone(prompts[0], 8)],
-      [1, alone(prompts[1], 8)],
+      [0, await alone(prompts[0], 8)],
+      [1, await alone(prompts[1], 8)],
     ],
   );
   const stopped = await server.json('/v1/completions', {
@@ -137,7 +138,7 @@ test('options of a completion', async () => {
     temperature: 0,
     stop: [' was'],
   });
-  assert.equal(stopped.choices[0].text, alone(prompts[0], 40).split(' was')[0]);
+  assert.equal(stopped.choices[0].text, (await alone(prompts[0], 40)).split(' was')[0]);
   assert.equal(stopped.choices[0].finish_reason, 'stop');
   const {
     choices: [{ logprobs, text }],
@@ -265,7 +266,7 @@ test('a disconnecting client cancels its request', async () => {
 });
 
 test('32 concurrent clients, some disconnecting, get the same text as one alone', async () => {
-  const wanted = prompts.map((prompt) => alone(prompt, 32));
+  const wanted = await Promise.all(prompts.map((prompt) => alone(prompt, 32)));
   const outcomes = await Promise.all(
     Array.from({ length: 32 }, async (_, i) => {
       const params = { model: 'any', prompt: prompts[i % 4], max_tokens: 32, temperature: 0 };
@@ -297,7 +298,7 @@ test('32 concurrent clients, some disconnecting, get the same text as one alone'
 
 test('eight streams in one batch, and several choices of one request', async () => {
   const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
-  const wanted = prompts.map((prompt) => alone(prompt, 32));
+  const wanted = await Promise.all(prompts.map((prompt) => alone(prompt, 32)));
   const ask = { max_tokens: 32, temperature: 0, stream: true };
   const streams = await Promise.all(
     Array.from({ length: 12 }, async (_, i) => {
@@ -315,7 +316,7 @@ test('eight streams in one batch, and several choices of one request', async () 
   for (const [i, text] of streams.entries()) if (text !== null) assert.equal(text, wanted[i % 4]);
   // Long enough that the first choice does not end before the last begins.
   const long = 160;
-  const longWanted = prompts.slice(0, 2).map((prompt) => alone(prompt, long));
+  const longWanted = await Promise.all(prompts.slice(0, 2).map((prompt) => alone(prompt, long)));
   const chunks = await events(
     await wide.post('/v1/completions', {
       ...ask,
@@ -540,7 +541,7 @@ test('a signal lets running requests finish; a second one stops at once', async 
         logit_bias: null,
       })
     ).choices[0].text,
-    alone(prompts[0], 40),
+    await alone(prompts[0], 40),
   );
   const response = await polite.post('/v1/completions', params);
   polite.child.kill('SIGTERM');

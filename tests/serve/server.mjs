@@ -27,33 +27,30 @@ export const context = 512;
 
 const completions = new Map();
 
-/** The program's greedy completion of a prompt. */
+/** The greedy completion of a prompt, without a server. */
 export function alone(prompt, tokens) {
   const key = `${tokens} ${prompt}`;
-  if (!completions.has(key)) completions.set(key, complete(prompt, tokens));
+  if (!completions.has(key))
+    completions.set(key, inNode ? generated(prompt, tokens) : complete(prompt, tokens));
   return completions.get(key);
 }
 
-function complete(prompt, tokens) {
-  const { stdout } = spawnSync(
-    program,
-    [
-      ...first,
-      'run',
-      '--raw',
-      model,
-      '-p',
-      prompt,
-      '-n',
-      `${tokens}`,
-      '--temp',
-      '0',
-      '--json',
-      '--threads',
-      '1',
-    ],
-    { encoding: 'utf8' },
-  );
+let engine;
+
+/** In Node by one engine: its `run` takes half a second to start (entries.test.mjs compares them). */
+async function generated(prompt, maxTokens) {
+  engine ??= import('../../dist/node.js').then(({ Engine }) => Engine.load(model, { threads: 1 }));
+  return (await engine).generate(prompt, { maxTokens, temperature: 0 }).text();
+}
+
+/** Ends what alone() has started. */
+export const closeAlone = async () => (await engine)?.dispose();
+
+async function complete(prompt, tokens) {
+  const args = ['run', '--raw', model, '-p', prompt, '-n', `${tokens}`, '--temp', '0', '--json'];
+  const { stdout } = spawnSync(program, [...first, ...args, '--threads', '1'], {
+    encoding: 'utf8',
+  });
   return JSON.parse(stdout).text;
 }
 
