@@ -1,7 +1,7 @@
 // Headless Chromium for the tests, and pages with the package at /dist/.
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
-import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
+import { chromiumArgs, headlessPath } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { root } from './helpers.mjs';
 
@@ -9,7 +9,7 @@ const kPatienceMs = 180_000; // a slow machine must not fail a test
 
 export async function launch(options = {}) {
   const browser = await chromium.launch({
-    executablePath: chromiumPath,
+    executablePath: headlessPath,
     args: chromiumArgs,
     timeout: kPatienceMs,
     ...options,

@@ -9,7 +9,7 @@ import { basename, dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildDemo } from './build.mjs';
-import { chromiumArgs, chromiumPath, inRoot, parseBytes } from './lib.mjs';
+import { chromiumArgs, headlessPath, inRoot, parseBytes } from './lib.mjs';
 import { serve } from './serve.mjs';
 import { setup } from './setup.mjs';
 
@@ -92,7 +92,7 @@ function figureLines(figures, modelBytes) {
 
 async function runHeadless(server, options, url) {
   const { chromium } = await import('playwright-core');
-  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+  const browser = await chromium.launch({ executablePath: headlessPath, args: chromiumArgs });
   try {
     const page = await browser.newPage();
     page.setDefaultTimeout(0);

@@ -7,6 +7,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
+// 'a | b': the first one, unless the other one is installed.
 const packages = {
   native: [
     'cmake',
@@ -25,7 +26,8 @@ const packages = {
     'pkg-config',
   ],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
-  browser: ['chromium'],
+  browser: ['chromium-headless-shell | chromium'],
+  window: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb', 'mesa-vulkan-drivers'],
   test: [
     'clang',
@@ -49,13 +51,15 @@ const purposes = {
   testWindows: ['native', 'wasm', 'browser', 'browsers', 'test', 'windows'],
   demo: ['wasm', 'browser'],
   fuzz: ['native', 'fuzz'],
-  bench: ['native', 'wasm', 'browser', 'bench'],
+  bench: ['native', 'wasm', 'window', 'bench'],
 };
 
-function missingPackages(names) {
+function missingPackages(wanted) {
+  const choices = wanted.map((name) => name.split(' | '));
+  const names = choices.map(([first]) => first);
   const query = spawnSync(
     'dpkg-query',
-    ['-W', '-f', '${Package} ${db:Status-Status}\n', ...names],
+    ['-W', '-f', '${Package} ${db:Status-Status}\n', ...choices.flat()],
     {
       encoding: 'utf8',
     },
@@ -73,7 +77,7 @@ function missingPackages(names) {
       .filter((l) => l.endsWith(' installed'))
       .map((l) => l.split(' ')[0]),
   );
-  return names.filter((name) => !installed.has(name));
+  return names.filter((_, i) => !choices[i].some((name) => installed.has(name)));
 }
 
 function installPackages(names) {
