@@ -12,7 +12,7 @@ import { checkSize } from '../bench/gpu/pack.mjs';
 import { shapeFile } from '../bench/gpu/shapes.mjs';
 import { serveVirtual } from '../bench/gpu/virtual-file.mjs';
 import { longOnly } from '../extent.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 
 /** Parameters in millions, and bytes of a file, of published models of these shapes. */
 const kPublished = {
@@ -100,9 +100,9 @@ test('a model is compared behind the tokens of the CPU', () => {
 
 test(
   'a shape is measured with synthetic weights',
-  { skip: noSwiftShader || longOnly },
+  { skip: noSoftwareAdapter || longOnly },
   async () => {
-    useSwiftShader();
+    useSoftwareAdapter();
     const out = join(folder, 'results.json');
     const sizes = { prefill: 16, decode: 9, traced: 5, contextLength: 64 };
     await runKit(['shape=tiny:Q4_0'], out, [], sizes);

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { kPlain, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -44,7 +44,7 @@ function agree(found, expected, what) {
   return at;
 }
 
-describe('a draft model on the GPU', { skip: noSwiftShader, timeout: 600_000 }, () => {
+describe('a draft model on the GPU', { skip: noSoftwareAdapter, timeout: 600_000 }, () => {
   let tab, plain, drafting;
   before(async () => {
     tab = await openNode(setup);

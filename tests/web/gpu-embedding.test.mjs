@@ -7,12 +7,12 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { longOnly } from '../extent.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { budgetOf, checkLogits, kNmse, models, setup } from './gpu-page.mjs';
 import { nmse, root } from './helpers.mjs';
 
 const folder = join(root, '..', 'shared', 'fixtures', 'embeddings');
-const skip = noSwiftShader || (existsSync(folder) ? false : 'no ../shared/fixtures/embeddings');
+const skip = noSoftwareAdapter || (existsSync(folder) ? false : 'no ../shared/fixtures/embeddings');
 const all = skip ? [] : JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
 const kCosine = 0.9999;
 const kShort = /^(qwen3-last|bert-cls)$/; // causal; an encoder
@@ -207,8 +207,8 @@ describe('embeddings on the GPU', { skip, timeout: 900_000 }, () => {
   );
 });
 
-const wholes = noSwiftShader ? [] : models('families').filter(({ causal }) => causal === false);
-describe('logits with bidirectional attention', { skip: noSwiftShader || longOnly }, () => {
+const wholes = noSoftwareAdapter ? [] : models('families').filter(({ causal }) => causal === false);
+describe('logits with bidirectional attention', { skip: noSoftwareAdapter || longOnly }, () => {
   let tab;
   before(async () => (tab = await openNode(setup)));
   after(() => tab.close());

@@ -4,10 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { generate, load } from './gpu-kv.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 import { budgetOf, models } from './gpu-page.mjs';
 
-if (!noSwiftShader) useSwiftShader();
+if (!noSoftwareAdapter) useSoftwareAdapter();
 
 const families = models('families');
 const kTokens = 6;
@@ -32,7 +32,7 @@ for (const [name, expected] of Object.entries(kDispatches)) {
   const model = families.find((model) => model.name === name);
   test(
     `a token of ${name} takes ${expected} dispatches`,
-    { skip: noSwiftShader || (!model && 'no ../shared/fixtures/families') },
+    { skip: noSoftwareAdapter || (!model && 'no ../shared/fixtures/families') },
     async () => {
       const engine = await load(model, 'webgpu', { contextLength: 64 });
       const stats = () => engine.stats().engine;

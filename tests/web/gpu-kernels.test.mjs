@@ -1,6 +1,7 @@
 // The WGSL kernels against references in double precision, on every code path that Node and Firefox
-// have. Validation errors, writes outside of the output, and pipelines that were not precompiled
-// are failures.
+// have: Dawn on lavapipe (subgroups of 8, halves), Dawn on SwiftShader (subgroups of 4) and Firefox on
+// lavapipe (no subgroups, another WGSL compiler). Validation errors, writes outside of the output, and
+// pipelines that were not precompiled are failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { join } from 'node:path';
@@ -17,8 +18,15 @@ import { extent } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
 import { servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noFirefoxGpu } from './gpu-drivers.mjs';
-import { noSwiftShader, withDawn } from './gpu-node.mjs';
+import {
+  noSoftwareAdapter,
+  noSwiftShader,
+  useSoftwareAdapter,
+  useSwiftShader,
+  withDawn,
+} from './gpu-node.mjs';
 import { root } from './helpers.mjs';
+import { noKeptShaders } from './lavapipe.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
 // SwiftShader takes longer to compile than lavapipe. So Firefox runs every kind of case, Node in the
@@ -72,14 +80,14 @@ function checkIn(name, skip, open, paths) {
   });
 }
 
-test('the table of groups names all of them', { skip: noSwiftShader }, async () => {
+test('the table of groups names all of them', { skip: noSoftwareAdapter }, async () => {
   const { groupNames } = await import(pathToFileURL(join(out, 'page.js')).href);
   assert.deepEqual([...groupNames].sort(), [...allGroups].sort());
 });
 
 test(
   'selective scans with too many states are not supported',
-  { skip: noSwiftShader },
+  { skip: noSoftwareAdapter },
   async () => {
     const { missing } = await import(pathToFileURL(join(out, 'page.js')).href);
     const [embed, scan] = [0, 21]; // OpKind
@@ -95,11 +103,12 @@ test(
   },
 );
 
-async function openDawn() {
-  const close = await withDawn();
-  const { check } = await import(pathToFileURL(join(out, 'page.js')).href);
+/** Each adapter has a copy of the module, which keeps the device. */
+const openDawn = (useAdapter) => async () => {
+  const close = await withDawn(useAdapter);
+  const { check } = await import(`${pathToFileURL(join(out, 'page.js')).href}?${useAdapter.name}`);
   return { check, close };
-}
+};
 
 async function openFirefox() {
   const browser = await launchFirefoxGpu();
@@ -118,7 +127,7 @@ async function openFirefox() {
   };
 }
 
-checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
+checkIn('Node on SwiftShader', noSwiftShader, openDawn(useSwiftShader), [
   {
     path: 'by subgroups',
     options: {},
@@ -135,6 +144,19 @@ checkIn('Node on SwiftShader', noSwiftShader, openDawn, [
     path: 'with codes',
     options: { coded },
     groups: extent(['experts', 'layer'], codedGroups),
+  },
+]);
+
+checkIn('Node on lavapipe', noKeptShaders, openDawn(useSoftwareAdapter), [
+  {
+    path: 'by subgroups',
+    options: {},
+    feature: 'subgroups',
+    // Whole models have the rest, and sampling, which takes lavapipe minutes with subgroups.
+    groups: extent(
+      ['norms', 'layer'],
+      allGroups.filter((group) => group !== 'sampling'),
+    ),
   },
 ]);
 

@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { choice, generate, load as loadModel, named, repeated } from './gpu-kv.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 
-if (!noSwiftShader) useSwiftShader();
+if (!noSoftwareAdapter) useSoftwareAdapter();
 
 const kCapacity = 128;
 /** The gap above which choices must be equal. */
@@ -24,7 +24,7 @@ const cases = ['llama-gqa', 'qwen3', 'gemma3-scaled', 'starcoder2', 'lfm2'].flat
 const load = (model, device, kvPolicy, more = {}) =>
   loadModel(model, device, { kvPolicy, kvCapacity: kCapacity, contextLength: 1500, ...more });
 
-describe('KV cache eviction on the GPU', { skip: noSwiftShader }, () => {
+describe('KV cache eviction on the GPU', { skip: noSoftwareAdapter }, () => {
   const engines = [];
   after(async () => {
     for (const engine of engines) await engine.dispose();

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { generate, named, repeated } from './gpu-kv.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { checkTwins, setup } from './gpu-page.mjs';
 
 const fileOf = ({ folder, file }) => join(folder, file);
@@ -45,7 +45,7 @@ async function loadSmall(model, options, room = 0) {
   return globalThis.load(fileOf(model), { ...options, memoryBudget });
 }
 
-describe('a KV cache on the GPU alone', { skip: noSwiftShader }, () => {
+describe('a KV cache on the GPU alone', { skip: noSoftwareAdapter }, () => {
   let tab;
   before(async () => (tab = await openNode(setup)));
   after(async () => {

@@ -6,10 +6,10 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { choice, generate, load as loadModel, named, repeated } from './gpu-kv.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 import { nmse } from './helpers.mjs';
 
-if (!noSwiftShader) useSwiftShader();
+if (!noSoftwareAdapter) useSoftwareAdapter();
 
 /** Normalized error of the logits, and the gap above which choices must be equal. */
 const kNmse = 1e-3;
@@ -65,7 +65,7 @@ async function inTurns(engine, turns) {
   return out.sort(([a], [b]) => a - b);
 }
 
-describe('KV cache types on the GPU', { skip: noSwiftShader }, () => {
+describe('KV cache types on the GPU', { skip: noSoftwareAdapter }, () => {
   for (const [name, kvType, skip] of cases)
     test(`${name}, ${kvType}`, { skip, timeout: 300_000 }, async (t) => {
       const model = named(name);

@@ -7,13 +7,13 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { budgetOf, checkLogits, kNmse, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
 const fixtures = join(root, '..', 'shared', 'fixtures');
 const folder = join(fixtures, 'lora');
-const skip = noSwiftShader || (existsSync(folder) ? false : 'no ../shared/fixtures/lora');
+const skip = noSoftwareAdapter || (existsSync(folder) ? false : 'no ../shared/fixtures/lora');
 const cases = skip ? [] : JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
 const kPositions = 4;
 const kTokens = extent(6, 12); // more than a queue of four steps

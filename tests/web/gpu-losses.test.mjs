@@ -7,7 +7,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent } from '../extent.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { losses, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -112,7 +112,7 @@ function agree(found, expected, what) {
   return true;
 }
 
-describe('lost GPUs', { skip: noSwiftShader, timeout: 3_000_000 }, () => {
+describe('lost GPUs', { skip: noSoftwareAdapter, timeout: 3_000_000 }, () => {
   let tab;
   const cpus = new Map();
   before(async () => (tab = await openNode(setup)));

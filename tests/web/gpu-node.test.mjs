@@ -9,12 +9,12 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { longOnly } from '../extent.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 import { models } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
-if (!noSwiftShader) useSwiftShader();
-const skip = noSwiftShader;
+if (!noSoftwareAdapter) useSoftwareAdapter();
+const skip = noSoftwareAdapter;
 const gpt2 = models('arch').find(({ name }) => name === 'gpt2');
 const file = join(gpt2.folder, gpt2.file);
 

@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
-import { noSwiftShader, openNode, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode, useSoftwareAdapter } from './gpu-node.mjs';
 import { checkTwins, models, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -67,7 +67,7 @@ const promptOf = (i, times = 1) => {
   return Array.from({ length }, (_, k) => words[(i + k * k) % 5]).join('');
 };
 
-describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000 }, () => {
+describe('several sequences on the GPU', { skip: noSoftwareAdapter, timeout: 900_000 }, () => {
   let tab;
   before(async () => (tab = await openNode(setup)));
   after(async () => {
@@ -222,8 +222,8 @@ describe('several sequences on the GPU', { skip: noSwiftShader, timeout: 900_000
   });
 });
 
-test('serve --device webgpu --parallel 2', { skip: noSwiftShader || longOnly }, async () => {
-  useSwiftShader();
+test('serve --device webgpu --parallel 2', { skip: noSoftwareAdapter || longOnly }, async () => {
+  useSoftwareAdapter();
   const model = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');
   const args = ['serve', model, '--port', '0', '--json', '--quiet', '--ctx', '128'];
   const child = spawn(process.execPath, [

@@ -9,12 +9,12 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { all, extent, longOnly } from '../extent.mjs';
 import { brokenEngine, recordingEngine } from './gpu-encoder.mjs';
-import { noSwiftShader, useSwiftShader } from './gpu-node.mjs';
+import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
 const folder = join(root, '..', 'shared', 'fixtures', 'vision');
-const skip = noSwiftShader || (!existsSync(folder) && `no ${folder}`);
-if (!noSwiftShader) useSwiftShader();
+const skip = noSoftwareAdapter || (!existsSync(folder) && `no ${folder}`);
+if (!noSoftwareAdapter) useSoftwareAdapter();
 const { Engine, take, close } = skip ? {} : await recordingEngine();
 after(() => close?.());
 

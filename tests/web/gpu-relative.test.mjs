@@ -6,12 +6,12 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { generate } from './gpu-kv.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { budgetOf, kNmse, models, setup } from './gpu-page.mjs';
 import { nmse } from './helpers.mjs';
 
 const t5 = models('families').filter(({ arch }) => arch === 't5');
-const skip = noSwiftShader || (t5.length ? false : 'no ../shared/fixtures/families');
+const skip = noSoftwareAdapter || (t5.length ? false : 'no ../shared/fixtures/families');
 const fileOf = ({ folder, file }) => join(folder, file);
 const kTokens = 24;
 /** Lengths of prompts, and how many tokens follow each. */

@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { extent, longOnly } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
-import { noSwiftShader, withDawn } from './gpu-node.mjs';
+import { noSoftwareAdapter, withDawn } from './gpu-node.mjs';
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-weight-reads');
@@ -27,7 +27,7 @@ const kTiles = [
   [33, 2],
 ];
 
-describe('reads of weights', { skip: noSwiftShader }, () => {
+describe('reads of weights', { skip: noSoftwareAdapter }, () => {
   let close, reads, everyType, planned;
   before(async () => {
     await build({
