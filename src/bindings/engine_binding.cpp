@@ -67,12 +67,16 @@ double state_bytes(EngineBinding& b) {
 std::string attach_gpu(EngineBinding& b) {
   auto executor = std::make_unique<gpu::GpuExecutor>(b.engine->context(), b.engine->replanner());
   const std::string about = executor->describe();
+  b.gpu = executor.get();
   b.engine->compute_with(std::move(executor));
   return about;
 }
 // Leaves the weights of the first `layers` layers to the GPU only.
 bool offload_layers(EngineBinding& b, int layers) {
   return b.checked(b.engine->replanner().offload_layers(layers));
+}
+unsigned missing_states(EngineBinding& b) {
+  return b.gpu->missing_states(b.session().sequence());
 }
 #endif
 
@@ -134,6 +138,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
 #ifdef SLUICE_GPU
       .function("attachGpu", &attach_gpu)
       .function("offloadLayers", &offload_layers)
+      .function("missingStates", &missing_states)
 #endif
       .function("draft", &draft, emscripten::allow_raw_pointers())
       .function("drafting", &drafting)

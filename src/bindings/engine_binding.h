@@ -20,6 +20,10 @@
 #include "session/engine.h"
 #include "session/session.h"
 
+namespace sluice::gpu {
+class GpuExecutor;
+}
+
 namespace sluice::bindings {
 
 // Files that every thread can read (web/worker/runtime.ts).
@@ -88,6 +92,7 @@ struct EngineBinding {
   std::vector<session::WeightHash> weight_hashes;  // of the model and the projector
 #ifdef SLUICE_GPU
   Hash64 state_hash;  // of the pieces of a state that have been read, if the GPU has the KV cache
+  gpu::GpuExecutor* gpu = nullptr;  // the engine's, once it is attached
 #endif
   const gguf::Header* projector = nullptr;
   std::vector<uint8_t> states;

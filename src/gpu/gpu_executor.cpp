@@ -13,6 +13,7 @@ GpuExecutor::GpuExecutor(const session::ExecutionContext& context, session::Repl
   vectors_.resize(cx_.program.vecs.size());
   rows_.resize(4 * cx_.plan.kv.shape.layers.size() * parallel);
   copies_.resize(parallel);
+  for (Copy& copy : copies_) copy.places.resize(cx_.plan.kv.shape.layers.size());
   lanes_.resize(parallel);
   parts_.reserve(parallel);
   pass_.vectors = address(vectors_.data());
@@ -79,16 +80,83 @@ void GpuExecutor::drop(const session::Sequence& sequence) {
 GpuExecutor::Copy& GpuExecutor::copy_of(session::Sequence& sequence) {
   Copy& copy = copies_[sequence.cache().index()];
   if (copy.of != &sequence || copy.restores != sequence.restores()) {
-    copy = {&sequence, sequence.restores(), 0};
+    copy.of = &sequence;
+    copy.restores = sequence.restores();
+    copy.held = 0;
+    copy.now = copy.undo = {};
   }
   // The rows that the GPU has of positions to be computed are outdated, whoever computes them.
   copy.held = std::min(copy.held, sequence.position());
   return copy;
 }
 
-// The GPU now has the rows of the batch that it has computed, the first `n` of a single sequence.
+// The states at the sequence's position, if the GPU has them. Null: memory alone does.
+GpuState* GpuExecutor::state_of(session::Sequence& sequence) {
+  Copy& copy = copy_of(sequence);
+  const int32_t at = sequence.position();
+  if (at == 0) return nullptr;  // zeros
+  if (copy.now.at == at) return &copy.now;
+  return copy.undo.at == at ? &copy.undo : nullptr;
+}
+
+// `after`: they are those behind the batch.
+uint32_t GpuExecutor::describe_fetch(session::Sequence& sequence, GpuState& state, bool after) {
+  Copy& copy = copy_of(sequence);
+  for (size_t i = 0; i < copy.places.size(); ++i) {
+    const int32_t layer = static_cast<int32_t>(i);
+    copy.places[i] = after ? sequence.state_after(layer) : sequence.state_before(layer);
+  }
+  copy.fetch = {static_cast<uint32_t>(sequence.cache().index()), state.id,
+                address(copy.places.data()), address(&state.away)};
+  return address(&copy.fetch);
+}
+
+uint32_t GpuExecutor::missing_states(const session::Sequence& of) {
+  const Copy& copy = copies_[of.cache().index()];
+  if (copy.of != &of) return 0;
+  session::Sequence& sequence = *copy.of;
+  GpuState* const state = state_of(sequence);
+  if (state == nullptr || state->away == 0) return 0;
+  if (pass_.lost == 0) return describe_fetch(sequence, *state, false);
+  sequence.begin_batch(0);  // forgets the state before the last batch
+  sequence.rewind(sequence.position() - 1);
+  copy_of(sequence).now = {};
+  return 0;
+}
+
+// Requests states of the batch's sequences that memory lacks. False: it has all of them.
+bool GpuExecutor::fetch_states(Where next) {
+  for (const session::BatchPart& part : parts_) {
+    GpuState* const state = part.sequence != nullptr ? state_of(*part.sequence) : nullptr;
+    if (state == nullptr || state->away == 0) continue;
+    pass_.fetch = describe_fetch(*part.sequence, *state, false);
+    pass_.state = GpuPass::kWanted;
+    where_ = Where::kFetch;
+    next_ = next;
+    return true;
+  }
+  return false;
+}
+
+Step GpuExecutor::fetched() {
+  if (pass_.lost == 0 && pass_.state == GpuPass::kWanted) return Step::kBlocked;
+  const bool done = next_ == Where::kGpu && pass_.lost == 0;
+  pass_.state = done ? GpuPass::kDone : GpuPass::kNone;
+  pass_.fetch = 0;
+  where_ = next_;
+  return Step::kProgress;
+}
+
+// The GPU now has the rows of the batch that it has computed, the first `n` of a single sequence,
+// and the states behind them.
 void GpuExecutor::hold(int32_t n) {
-  if (spec_.parts.empty()) copies_[pass_.slot].held = kept_at_ = pass_.first + n;
+  if (spec_.parts.empty()) {
+    Copy& copy = copies_[pass_.slot];
+    copy.held = pass_.first + n;
+    copy.undo = copy.now;
+    const bool away = cx_.plan.kv.shape.recurrent() && made_.id != pass_.serial;
+    copy.now = {copy.held, pass_.serial, away ? 1u : 0u};
+  }
   for (size_t i = 0; i < spec_.parts.size(); ++i) {
     if (parts_[i].sequence != nullptr) copies_[lanes_[i].slot].held = lanes_[i].first + lanes_[i].n;
   }
@@ -115,18 +183,18 @@ void GpuExecutor::begin(session::Sequence& sequence, int32_t n, const session::B
   pass_.state = GpuPass::kNone;
   failure_ = {};
   again_ = nullptr;
-  const bool same = held_of_ == &sequence && restores_ == sequence.restores();
-  // The GPU has recurrent states of one position only, and none until this pass is done.
-  pass_.kept = same && kept_at_ == sequence.position() ? 1 : 0;
-  kept_at_ = -1;
+  pass_.fetch = 0;
   held_of_ = &sequence;
-  restores_ = sequence.restores();
   parts_.assign(spec.parts.begin(), spec.parts.end());
   const bool alone = parts_.empty();
   if (alone) parts_.push_back({&sequence, n, spec.first_row, spec.n_rows});
   int32_t tokens = 0;
   for (const session::BatchPart& part : parts_) {
-    static_cast<void>(copy_of(*part.sequence));
+    // States of other positions do not count any more.
+    const GpuState* const state = state_of(*part.sequence);
+    Copy& copy = copy_of(*part.sequence);
+    copy.now = state != nullptr ? *state : GpuState{};
+    copy.undo = {};
     tokens += part.n;
   }
   n_ = n;
@@ -209,6 +277,7 @@ void GpuExecutor::hand_over() {
   pass_.first_terms = address(cx_.adapters.firsts().data());
   pass_.due = address(held_of_->due().data());
   pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
+  pass_.before = copy_of(*held_of_).now.id;
   pass_.layer = -1;
   const session::MediaBatch& media = spec_.media;
   pass_.media = address(media.rows);
@@ -263,14 +332,25 @@ Step GpuExecutor::no_memory() {
   return Step::kFailed;
 }
 
-// Begins to compute a sequence of the batch again whose rows memory lacks. False: there is none.
+// After a loss: begins to compute a sequence of the batch again whose rows memory lacks, or what
+// follows its last checkpoint. False: there is none.
 bool GpuExecutor::recompute() {
   for (const session::BatchPart& part : parts_) {
     session::Sequence* const sequence = part.sequence;
-    if (sequence == nullptr || copy_of(*sequence).held >= sequence->position()) continue;
+    if (sequence == nullptr) continue;
+    const GpuState* const state = state_of(*sequence);
+    Copy& copy = copy_of(*sequence);
+    const bool rows = kv_rows_ > 0 && copy.held < sequence->position();
+    if (!rows && (state == nullptr || state->away == 0)) continue;
+    if (spec_.media.rows != nullptr) {  // it would be forgotten
+      failure_ =
+          error(Code::kMediaMissing, "the GPU is lost: send the prompt with its pictures again");
+      return false;
+    }
     again_ = sequence;
     again_to_ = sequence->position();
-    sequence->rewind(0);
+    sequence->rewind(rows ? 0 : again_to_ - 1);
+    copy.now = {};
     recompute_batch();
     return true;
   }
@@ -280,7 +360,8 @@ bool GpuExecutor::recompute() {
 // Begins the next batch of that sequence, or again the one that had to wait for it.
 void GpuExecutor::recompute_batch() {
   copy_of(*again_).held = again_->position();
-  again_n_ = std::min(cx_.plan.batch.n_batch, again_to_ - again_->position());
+  again_n_ = std::min(
+      {cx_.plan.batch.n_batch, again_to_ - again_->position(), again_->tokens_until_eviction()});
   if (again_n_ > 0) {
     again_->begin_batch(again_n_);
     return cpu_.begin(*again_, again_n_, {});
@@ -292,13 +373,14 @@ void GpuExecutor::recompute_batch() {
   cpu_.begin(*held_of_, n_, spec_);
 }
 
-// Runs the batch on the CPU. If that includes layers of the GPU, the CPU reads their weights
-// itself, and the GPU's copy of the KV cache ends before the batch.
+// Runs the batch on the CPU, from states in memory. If that includes layers of the GPU, the CPU
+// reads their weights itself, and the GPU's copy of the KV cache ends before the batch.
 Step GpuExecutor::on_cpu(int32_t* max_ops) {
   if (at_begin() && again_ == nullptr) {
     if (held_of_->cache().shape().on_gpu) return take_kv_back();
     if (kv_rows_ > 0 && kv_needed() > kv_rows_) return no_memory();
-    if (kv_rows_ > 0 && recompute()) return Step::kProgress;
+    if (pass_.lost != 0 ? recompute() : fetch_states(Where::kCpu)) return Step::kProgress;
+    if (!failure_.ok()) return Step::kFailed;
   }
   const Step step = cpu_.step(max_ops);
   if (step == Step::kDone && again_ != nullptr) {
@@ -314,7 +396,6 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
   }
   if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
   static_cast<void>(copy_of(*held_of_));
-  kept_at_ = -1;
   if (step == Step::kBlocked) cpu_.demand_weights();
   return step;
 }
@@ -335,6 +416,38 @@ bool GpuExecutor::take_layers_back() {
   if (replanner_.offload_layers(0).ok()) pass_.cut = 0;
   taken_back_ = true;
   return true;
+}
+
+// Takes over what the GPU has computed.
+Step GpuExecutor::computed(int32_t* max_ops) {
+  pass_.state = GpuPass::kNone;
+  const bool queued = spec_.queue != nullptr;
+  if (queued && pass_.n_chosen == 0) {
+    ++pass_.serial;
+    to_single_step();
+    cpu_.begin(*held_of_, n_, spec_);
+    where_ = Where::kEmbedding;
+    return Step::kProgress;
+  }
+  // Memory always has the states of a sequence with pictures.
+  if (made_.id != pass_.serial && !held_of_->media().empty() && cx_.plan.kv.shape.recurrent()) {
+    made_.id = pass_.serial;
+    pass_.fetch = describe_fetch(*held_of_, made_, true);
+    pass_.state = GpuPass::kWanted;
+    where_ = Where::kFetch;
+    next_ = Where::kGpu;
+    return Step::kProgress;
+  }
+  hold(queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
+  ++pass_.on_gpu;
+  where_ = Where::kCpu;
+  if (pass_.cut == 0 && !spec_.embed) {  // the GPU computed everything
+    --*max_ops;
+    return Step::kDone;
+  }
+  cpu_.begin(*held_of_, n_, spec_);
+  cpu_.go_on_at(pass_.cut != 0 ? pass_.cut : static_cast<size_t>(cx_.program.pool));
+  return Step::kProgress;
 }
 
 Step GpuExecutor::step(int32_t* max_ops) {
@@ -359,32 +472,15 @@ Step GpuExecutor::step(int32_t* max_ops) {
     if (!ready) {
       return cx_.weights.poll() || cx_.weights.help_reading() ? Step::kProgress : Step::kBlocked;
     }
+    // After a loss, a picture cannot be computed again.
+    if (spec_.media.rows != nullptr && fetch_states(Where::kEmbedding)) return Step::kProgress;
     cpu_.evict();
     cpu_.abandon();
     hand_over();
   }
+  if (where_ == Where::kFetch) return fetched();
   if (where_ == Where::kCpu) return on_cpu(max_ops);
-  if (pass_.state == GpuPass::kDone) {
-    pass_.state = GpuPass::kNone;
-    const bool queued = spec_.queue != nullptr;
-    if (queued && pass_.n_chosen == 0) {
-      ++pass_.serial;
-      to_single_step();
-      cpu_.begin(*held_of_, n_, spec_);
-      where_ = Where::kEmbedding;
-      return Step::kProgress;
-    }
-    hold(queued ? static_cast<int32_t>(pass_.n_chosen) : pass_.n);
-    ++pass_.on_gpu;
-    where_ = Where::kCpu;
-    if (pass_.cut == 0 && !spec_.embed) {  // the GPU computed everything
-      --*max_ops;
-      return Step::kDone;
-    }
-    cpu_.begin(*held_of_, n_, spec_);
-    cpu_.go_on_at(pass_.cut != 0 ? pass_.cut : static_cast<size_t>(cx_.program.pool));
-    return Step::kProgress;
-  }
+  if (pass_.state == GpuPass::kDone) return computed(max_ops);
   if (pass_.lost == 0 && pass_.state == GpuPass::kWanted) return Step::kBlocked;
   pass_.state = GpuPass::kNone;
   where_ = Where::kCpu;
@@ -396,6 +492,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
 void GpuExecutor::abandon() {
   ++pass_.serial;
   pass_.state = GpuPass::kNone;
+  pass_.fetch = 0;
   where_ = Where::kCpu;
   again_ = nullptr;
   cpu_.abandon();

@@ -1,10 +1,11 @@
 // Runs batches on a GPU that JavaScript drives (web/gpu). This side describes each forward pass in
 // a GpuPass and waits until JavaScript has written the logits to memory, like for a read request.
-// The KV caches and recurrent states in memory remain the authoritative ones; the GPU has copies:
-// of the KV cache of each session, and of one recurrent state.
-// New rows and states are copied back with the logits, and missing ones are uploaded before a pass.
-// Sessions, saved states and rewinding therefore need no GPU code, and if the GPU device is lost,
-// the CPU computes the same batch from the same position. The CPU also chooses the heavy hitters
+// The KV cache in memory remains the authoritative one; the GPU has a copy for each session. New
+// rows are copied back with the logits, and missing ones are uploaded before a pass. Recurrent
+// states stay on the GPU until memory needs them: before the CPU computes, and when a request ends.
+// Sessions, saved states and rewinding therefore need no GPU code. If the GPU device is lost, the
+// CPU computes the same batch from the same position. It first computes again what the states lack
+// since the last checkpoint, which memory always has. The CPU also chooses the heavy hitters
 // that stay when a block of the KV cache is evicted: they are uploaded, and the queries that it
 // measures attention with come back. If only the first layers are on the GPU,
 // it returns their residual stream instead of logits, and the CPU continues from there.
@@ -46,7 +47,7 @@ struct GpuPass {
   // Why batches ran on the CPU instead, as bits.
   enum CpuFallback : uint32_t { kTexts = 1, kAdapters = 2, kPictures = 4 };
   uint32_t cpu_fallback = 0;
-  uint32_t kept = 0;            // whether the GPU has the recurrent states before the batch
+  uint32_t before = 0;          // id of the recurrent states before the batch (GpuState)
   uint32_t due = 0, n_due = 0;  // address and number of the Sequence::Checkpoints in the batch
   // Addresses of the token embeddings, of the logits, and of the addresses of the RoPE tables and
   // of those that rotate queries back (ComputeBuffer::turn_table). A new memory plan changes them.
@@ -86,6 +87,23 @@ struct GpuPass {
   // computes their batches. Addresses of AdapterSet::terms() and firsts().
   uint32_t adapters = 0, refused = 0, terms = 0, first_terms = 0;
   int32_t source = 0;  // leading positions of an encoder-decoder model that are its encoder's
+  // Address of a StateFetch. Not 0: memory gets these states, and no batch is computed.
+  uint32_t fetch = 0;
+};
+
+// Recurrent states that the GPU has: those of position `at`, made by the batch with serial `id`.
+// 0: memory alone has them.
+struct GpuState {
+  int32_t at = -1;
+  uint32_t id = 0;
+  uint32_t away = 0;  // whether memory lacks them; JavaScript clears it
+};
+
+// What memory gets from JavaScript. web/gpu/recurrent-states.ts reads it.
+struct StateFetch {
+  uint32_t slot = 0, id = 0;  // GpuPass::slot, GpuState::id
+  uint32_t places = 0;        // address of [layers] addresses
+  uint32_t away = 0;          // address of GpuState::away
 };
 
 class GpuExecutor final : public session::Executor {
@@ -113,11 +131,14 @@ class GpuExecutor final : public session::Executor {
   [[nodiscard]] int32_t layer() const override;
   void observe(session::Observer observer) override;
   void watch_products(session::ProductWatch watch) override;
+  // Address of the StateFetch that memory needs before the sequence's states are read; 0: none.
+  // When the GPU is lost, a sequence whose states it had ends at its last checkpoint.
+  [[nodiscard]] uint32_t missing_states(const session::Sequence& of);
 
  private:
   // Who computes the batch. The CPU looks up the token embeddings and fills the RoPE tables even
   // for the GPU.
-  enum class Where : uint8_t { kCpu, kEmbedding, kGpu };
+  enum class Where : uint8_t { kCpu, kEmbedding, kGpu, kFetch };
   [[nodiscard]] uint32_t adapters() const;
   [[nodiscard]] bool refused() const;
   [[nodiscard]] bool for_gpu(int32_t n, const session::BatchSpec& spec);
@@ -129,8 +150,16 @@ class GpuExecutor final : public session::Executor {
     session::Sequence* of = nullptr;
     uint32_t restores = 0;
     int32_t held = 0;
+    GpuState now, undo;  // of its position, and before the last batch
+    StateFetch fetch;
+    std::vector<const void*> places;  // [layers]
   };
   [[nodiscard]] Copy& copy_of(session::Sequence& sequence);
+  [[nodiscard]] GpuState* state_of(session::Sequence& sequence);
+  [[nodiscard]] uint32_t describe_fetch(session::Sequence& sequence, GpuState& state, bool after);
+  [[nodiscard]] bool fetch_states(Where next);
+  [[nodiscard]] session::Step fetched();
+  [[nodiscard]] session::Step computed(int32_t* max_ops);
   void describe(const session::BatchPart& part, size_t lane, GpuPass& pass);
   void hold(int32_t n);
   [[nodiscard]] bool vectors_ready();
@@ -149,7 +178,7 @@ class GpuExecutor final : public session::Executor {
   session::CpuExecutor cpu_;
   session::WeightStream feed_;
   GpuPass pass_;
-  Where where_ = Where::kCpu;
+  Where where_ = Where::kCpu, next_ = Where::kCpu;
   bool watched_ = false, taken_back_ = false;
   Status failure_;
   // Positions for which memory was planned after a loss; 0: the plan is that of the load.
@@ -164,10 +193,8 @@ class GpuExecutor final : public session::Executor {
   std::vector<Copy> copies_;               // by GpuPass::slot
   std::vector<session::BatchPart> parts_;  // of the batch, at least one
   std::vector<GpuPass> lanes_;             // of these
-  // The batch's (first) sequence, and the position whose recurrent states the GPU has; -1: none.
-  session::Sequence* held_of_ = nullptr;
-  uint32_t restores_ = 0;
-  int32_t kept_at_ = -1;
+  session::Sequence* held_of_ = nullptr;   // the batch's (first) sequence
+  GpuState made_;                          // by a batch whose states memory gets at once
   // Weights::replans() when vectors_ was filled.
   uint32_t replans_ = 0;
   std::vector<const float*> vectors_;

@@ -33,7 +33,7 @@ const limits = {
   'gpu-kv.js': [18 * kB, 7.2 * kB], // only for a KV cache that is quantized, evicts or exceeds memory
   'gpu-lora.js': [4 * kB, 2 * kB], // only for LoRA adapters
   'gpu-parallel.js': [2.3 * kB, 1.2 * kB], // only for several sequences
-  'gpu-recurrent.js': [15 * kB, 4.8 * kB], // only for models with recurrent layers
+  'gpu-recurrent.js': [15 * kB, 5.1 * kB], // only for models with recurrent layers; 0.6 kB are states that stay on the GPU
   'gpu-ops.js': [2 * kB, 1 * kB], // only for latent attention with a matrix per head
   'gpu-gemma.js': [12 * kB, 4.5 * kB], // only for Gemma 3n and Gemma 4
   'gpu-relative.js': [8.5 * kB, 3.3 * kB], // only for relative positions

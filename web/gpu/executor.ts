@@ -20,6 +20,7 @@ import { PassRecorder } from './pass-recorder.js';
 import { Passes } from './passes.js';
 import { wordsOf, type GpuHost, type Resources } from './resources.js';
 import { makeSequences } from './sequences.js';
+import type { GpuRecurrentStates } from './recurrent-states.js';
 import { queueBytes, queues } from './step-queue.js';
 import { timeCoded } from './timing.js';
 
@@ -31,6 +32,8 @@ export class GpuExecutor {
   lost = false;
   /** Saves and restores sequences, if the engine has no memory for the KV cache. */
   readonly kvState: KvState | undefined;
+  /** Recurrent states, if the model has them. */
+  readonly states: GpuRecurrentStates | undefined;
   readonly #open: OpenDevice;
   readonly #resources: Resources;
   readonly #recorder: PassRecorder;
@@ -65,13 +68,13 @@ export class GpuExecutor {
         dispatches: 0,
         weightBytes: 0,
         uploaded: 0,
-        layers: new Set(program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0)).size,
       },
     });
     this.#open = open;
     const sequences = makeSequences(own, parts);
     this.#recorder = new PassRecorder(own, sequences, plan, planFor, () => this.bytes);
     this.#passes = new Passes(own, sequences, this.#recorder, readback);
+    this.states = sequences.states;
     this.kvState =
       parts.KvState &&
       new parts.KvState(program, device, buffers, sequences.caches, cache.stateChunk);
@@ -141,12 +144,12 @@ export class GpuExecutor {
   get kvBytes(): number {
     return this.kvState && !this.lost ? cacheBytes(this.#resources.host.program).total : 0;
   }
-  /** Number of layers on the GPU, and the CPU's first operation after them; 0: there is none. */
+  /** Number of layers on the GPU, and the CPU's first operation after them, if there is one. */
   get layers(): number {
     return layersOf(this.#resources.host.program);
   }
-  get cut(): number {
-    return this.#resources.host.program.cut ?? 0;
+  get cut(): number | undefined {
+    return this.#resources.host.program.cut;
   }
   /** How many steps the engine may queue at first; 0: none. */
   get maxQueue(): number {
@@ -167,23 +170,25 @@ export class GpuExecutor {
   /** Marks the GPU as lost and frees it. The engine requests no more passes. */
   lose(why: string): void {
     if (this.lost) return;
+    this.#end();
+    if (!this.#closed) this.#resources.host.onLost(why);
+    this.#resources.device.destroy();
+  }
+
+  #end(): void {
     this.lost = true;
     wordsOf(this.#resources.host)[Word.Lost] = 1;
-    if (!this.#closed) this.#resources.host.onLost(why);
     this.#resources.kernels.free();
-    this.#resources.device.destroy();
   }
 
   /** Frees the memory. Returns whether the device is kept for another engine. */
   close(): boolean {
     this.#closed = true;
     // A pass that is still running may wait for a read that never ends, and uses the buffers.
-    if (this.#running) this.lose('closed');
+    if (this.#running) this.lose('');
     if (this.lost) return false;
-    this.lost = true;
-    wordsOf(this.#resources.host)[Word.Lost] = 1;
+    this.#end();
     this.#resources.buffers.dropAll();
-    this.#resources.kernels.free();
     keepDevice(this.#open);
     return true;
   }

@@ -150,10 +150,9 @@ async function openGpu(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> 
       const { code, message } = binding.error();
       throw new SluiceError(code, message);
     }
-    words[Word.Cut] = executor.cut;
+    words[Word.Cut] = executor.cut!; // undefined becomes 0
     words[Word.MaxQueue] = executor.maxQueue;
     words[Word.Least] = spec.gpuMinBatch;
-    words[Word.Refused] = 0;
     return new AttachedGpu(executor, adapterName(adapter), words, warn, again);
   } catch (error) {
     words[Word.Lost] = 1;

@@ -11,7 +11,6 @@ import { kFewTokens } from './kernels.js';
 import { align, planWeights } from './plan.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import { layOut, tableBytes, tablesOf, type Layout } from './record.js';
-import { stateBytes } from './state-plan.js';
 import { kQueueFloats } from './queue-plan.js';
 import { missing } from './fusion.js';
 
@@ -38,7 +37,7 @@ export function roomOf(program: Program, dots: boolean): Room {
     ? nBatch * widths[Buf.X]!
     : Math.max(logitsRows * widths[Buf.Logits]!, nBatch * widths[Buf.H]!, kQueueFloats);
   const observed = observedBytes(program, layout.eviction);
-  const readback = align(4 * rows + cache.changed + stateBytes(layout.states) + observed, 16);
+  const readback = align(4 * rows + cache.changed + layout.states.due + observed, 16);
   const tables = tablesOf(program).reduce((sum, table) => sum + tableBytes(program, table), 0);
   // Kernels take 256 bytes of parameters per dispatch, in buffers of 128 kB. An attention takes two for
   // each input of a batch.
@@ -57,6 +56,7 @@ export function roomOf(program: Program, dots: boolean): Room {
       align(4 * layout.vecFloats, 16) +
       acts +
       readback +
+      layout.states.beside +
       cache.total +
       cache.stateChunk +
       tables +

@@ -44,6 +44,7 @@ export class Passes {
     const words = wordsOf(host);
     const { program, memory } = host;
     const recorder = this.#recorder;
+    if (words[Word.Fetch]) return this.#sequences.states!.serve(words);
     const [serial, n, first, steps] = [Word.Serial, Word.N, Word.First, Word.Steps].map(
       (word) => words[word]!,
     ) as [number, number, number, number];
@@ -92,7 +93,7 @@ export class Passes {
       cache.settle(words, made.subarray(result, back.rows), first, kept);
       this.#sequences.states?.settle(words, made.subarray(back.rows));
       attention?.settle(words, made.subarray(back.states), first, n);
-      if (counts.gpuPasses === 0 && !more.inputs.length)
+      if (!counts.gpuPasses && !more.inputs.length)
         recorder.prepare(program.nBatch, 0, 1).catch(() => {}); // for the next prompt
       counts.gpuPasses += steps || 1;
       words[Word.State] = PassState.Done;
@@ -124,9 +125,9 @@ export class Passes {
     }
     sequence.cache.upload(queue, words);
     sequence.attention?.begin(queue, words);
-    const states = this.#sequences.states?.begin(queue, words) ?? kStateless;
+    const states = this.#sequences.states?.begin(words) ?? kStateless;
     const rows: Rows = { tokens: n, first, skipped: 0, states, step: 0 };
-    const width = words[Word.Media] ? words[Word.MediaWidth]! : 0;
+    const width = words[Word.MediaWidth]!; // 0: text
     if (width) rows.media = { width, nonCausal: words[Word.NonCausal]! };
     if (width && program.deepstack) copy(words[Word.Media]!, n * width, layout.media);
     // Rows of tables. Writes are of whole words. Behind the last row the engine has more memory.
@@ -147,7 +148,7 @@ export class Passes {
 
   /**
    * Records the copies of the results: chosen tokens, logits or rows of all tokens, `kept` KV cache
-   * rows, and states.
+   * rows, and checkpoints of states.
    */
   #download(
     recording: Recording,

@@ -298,7 +298,7 @@ export const enum Word {
   OnGpu,
   Least,
   CpuFallback,
-  Kept,
+  Before,
   Due,
   NDue,
   X,
@@ -332,9 +332,10 @@ export const enum Word {
   Terms,
   FirstTerms,
   Source,
+  Fetch,
 }
 
-export const kWords = Word.Source + 1;
+export const kWords = Word.Fetch + 1;
 
 export const enum PassState {
   None,

@@ -11,7 +11,6 @@ export interface GpuCounts {
   weightBytes: number;
   /** Bytes of weights that were uploaded. */
   uploaded: number;
-  layers: number;
   /** Pipelines that were compiled, without those of an earlier engine. */
   pipelines: number;
 }

@@ -5,8 +5,7 @@ import type { Place, Recorder } from './kernels.js';
 import * as kernels from './kernels/recurrent.js';
 import { OpKind, type Buf, type Op, type Program } from './program.js';
 import type { Rows, Writer } from './record.js';
-import { kLive, type StatePlan } from './state-plan.js';
-import { statePlace } from './recurrent-states.js';
+import type { StatePlan } from './state-plan.js';
 
 /** The recurrence of an operation, with its places. */
 function recurrence({ recurrences }: Program, writer: Writer, op: Op, rows: Rows) {
@@ -38,15 +37,19 @@ function recurrence({ recurrences }: Program, writer: Writer, op: Op, rows: Rows
   };
 }
 
+/** Offset in the arena of a layer's part of a copy, in floats. */
+export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
+  at + copy * size + layers[layer]!;
+
 /** Where an operation's state is, before and after the pass. */
 function carries(program: Program, plan: StatePlan, op: Op, { states }: Rows): kernels.Carries {
   const copy = (i: number): number => statePlace(plan, op.layer, i) + op.carried[1];
   return {
     before: copy(states.live),
-    after: copy(1 - states.live),
+    after: copy(states.live ^ 1),
     ended: states.ended,
     copies: {
-      at: copy(kLive),
+      at: copy(2 * program.parallel),
       step: plan.size,
       first: states.due,
       every: program.checkpointEvery,

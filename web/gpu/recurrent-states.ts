@@ -1,107 +1,211 @@
-// Recurrent states on the GPU, in its arena. Copies 0 and 1 alternate as the state before and after
-// a pass or a queued step. So a cancelled pass leaves the state intact, and so does a step whose token
-// the sampler has to choose. Further copies are the checkpoints of a pass. As with the KV cache
-// (kv-cache.ts), the engine's copy is authoritative: states are uploaded if the GPU has those of
-// another sequence, and downloaded after each pass. Part of gpu-recurrent.js.
+// Recurrent states on the GPU. Each sequence has two copies in the arena, which alternate as the state
+// before and after a pass or a queued step. So a cancelled pass leaves the state intact, and so does a
+// step whose token the sampler has to choose. A third one, in a buffer of its own, has the state before
+// a queue. The engine names states by the pass that made them (GpuState in src/gpu/gpu_executor.h). It
+// fetches them before its memory is read; states that the GPU lacks are uploaded. Further copies in the
+// arena are the checkpoints of a pass, which memory gets at once. Part of gpu-recurrent.js.
 
-import { writeFrom } from './buffers.js';
-import { Word, type Program } from './program.js';
-import { kLive, type Carrying, type StatePlan } from './state-plan.js';
+import { Usage, writeFrom } from './buffers.js';
+import { PassState, Word } from './program.js';
+import { recurrentOps, statePlace } from './recurrent-ops.js';
+import { wordsOf, type Resources } from './resources.js';
+import type { Carrying } from './state-plan.js';
 
-/** Offset in the arena of a layer's part of a copy, in floats. */
-export const statePlace = ({ at, size, layers }: StatePlan, layer: number, copy: number): number =>
-  at + copy * size + layers[layer]!;
+/** The states that the GPU has of a sequence: what made each copy. 0: nothing that counts. */
+type Made = [number, number, number];
+/** The copy that is not in the arena. */
+const kBeside = 2;
+
+/** What finds the states that memory lacks of a sequence: address of a StateFetch, or 0. */
+export interface StateSource {
+  select(slot: number): void;
+  missingStates?(): number;
+}
 
 export class GpuRecurrentStates {
-  /** The copy that the next pass starts with. */
-  #live: 0 | 1 = 0;
-  readonly #plan: StatePlan;
-  readonly #program: Program;
-  readonly #memory: WebAssembly.Memory;
-  readonly #arena: GPUBuffer;
+  /** By sequence. */
+  readonly #made: Made[];
+  readonly #beside: GPUBuffer[];
+  readonly #staging: GPUBuffer;
+  /** The sequence of the pass, and the copy that it starts with. */
+  #slot = 0;
+  #live = 0;
+  #fetching = Promise.resolve();
+  readonly #resources: Resources;
+  /** Records operations of recurrent layers. */
+  readonly ops: ReturnType<typeof recurrentOps>;
 
-  constructor(program: Program, plan: StatePlan, memory: WebAssembly.Memory, arena: GPUBuffer) {
-    this.#program = program;
-    this.#plan = plan;
-    this.#memory = memory;
-    this.#arena = arena;
+  constructor(resources: Resources) {
+    this.#resources = resources;
+    const { buffers, host, layout } = resources;
+    this.ops = recurrentOps(host.program, layout.states);
+    const bytes = 4 * layout.states.size;
+    const slots = Array.from({ length: host.program.parallel });
+    this.#made = slots.map(() => [0, 0, 0]);
+    this.#beside = slots.map(() => buffers.make(bytes, Usage.CopySource | Usage.CopyTarget));
+    this.#staging = buffers.make(bytes, Usage.MapRead | Usage.CopyTarget);
   }
 
   /** Uploads the states before the pass if the GPU does not have them. */
-  begin(queue: GPUQueue, words: Uint32Array): Carrying {
-    const copies = this.#due(words);
-    if (!words[Word.Kept]) {
-      this.#each(words, (layer, floats, before) => {
-        const at = 4 * statePlace(this.#plan, layer, this.#live);
-        writeFrom(this.#memory, before, 4 * floats, { queue, target: this.#arena, at });
+  begin(words: Uint32Array): Carrying {
+    const { host, device, memory } = this.#resources;
+    const [slot, before, steps] = [Word.Slot, Word.Before, Word.Steps].map(
+      (word) => words[word]!,
+    ) as [number, number, number];
+    const made = this.#made[slot]!;
+    const copy = before ? made.indexOf(before) : -1;
+    this.#slot = slot;
+    this.#live = 2 * slot + (copy === 1 ? 1 : 0);
+    if (copy < 0)
+      this.#each(words[Word.Rows]! + 8, 16, (layer, floats, place) => {
+        const at = 4 * this.#place(this.#live, layer);
+        writeFrom(host.memory, place, 4 * floats, {
+          queue: device.queue,
+          target: memory.arena,
+          at,
+        });
       });
+    if (copy === kBeside || (steps && before)) {
+      const [arena, beside] = [memory.arena, this.#beside[slot]!];
+      const at = 4 * this.#place(this.#live);
+      this.#submit((encoder) =>
+        copy === kBeside
+          ? encoder.copyBufferToBuffer(beside, 0, arena, at, beside.size)
+          : encoder.copyBufferToBuffer(arena, at, beside, 0, beside.size),
+      );
     }
-    return { live: this.#live, due: copies.length ? copies[0]!.position - words[Word.First]! : 0 };
+    // A queue overwrites both copies, a pass the other one.
+    this.#made[slot] = [0, 0, steps || copy === kBeside ? before : made[kBeside]];
+    if (!steps) this.#made[slot][copy === 1 ? 1 : 0] = before;
+    const [first] = this.#due(words);
+    return { live: this.#live, due: first ? first.position - words[Word.First]! : 0 };
   }
 
   /** The copy that a step of a queue starts with, or that which a queue of so many leaves. */
-  liveAt(step: number): 0 | 1 {
-    return ((this.#live + step) % kLive) as 0 | 1;
+  liveAt(step: number): number {
+    return this.#live ^ (step & 1);
   }
 
-  /** Copies the states after the pass to `target` at byte `at`. Returns the number of bytes. */
+  /** Copies checkpoints of the pass to `target` at byte `at`. Returns the number of bytes. */
   download(encoder: GPUCommandEncoder, words: Uint32Array, target: GPUBuffer, at: number): number {
-    const { at: first, size } = this.#plan;
-    const { from, count } = this.#read(words);
-    const due = this.#due(words).length;
-    const copy = (i: number, n: number, to: number): void =>
-      encoder.copyBufferToBuffer(this.#arena, 4 * (first + i * size), target, to, 4 * n * size);
-    copy(from, count, at);
-    if (due) copy(kLive, due, at + 4 * count * size);
-    return 4 * (count + due) * size;
+    const { host, layout, memory } = this.#resources;
+    const bytes = 4 * layout.states.size * this.#due(words).length;
+    const from = 4 * this.#place(2 * host.program.parallel);
+    if (bytes) encoder.copyBufferToBuffer(memory.arena, from, target, at, bytes);
+    return bytes;
   }
 
-  /** Writes downloaded states to the engine's memory. The next pass starts with them. */
+  /** Writes downloaded checkpoints to the engine's memory. The next pass may start with the new state. */
   settle(words: Uint32Array, states: Uint8Array): void {
-    const { size, layers } = this.#plan;
-    const due = this.#due(words);
-    const { from, count } = this.#read(words);
-    this.#live = this.liveAt(words[Word.Steps] ? words[Word.NChosen]! : 1);
-    this.#each(words, (layer, floats, before, after) => {
-      const give = (to: number, i: number): void => {
+    const { size, layers } = this.#resources.layout.states;
+    const rows = words[Word.Rows]!;
+    const heap = this.#resources.host.memory.buffer;
+    this.#due(words).forEach(({ copy }, i) =>
+      this.#each(rows + 8, 16, (layer, floats, before) => {
+        const [after] = new Uint32Array(heap, rows + 16 * layer + 12, 1) as unknown as [number];
+        // Copies of a layer are contiguous: src/kv/kv_cache.h.
+        const place = Math.min(before, after) + 4 * floats * copy;
         const at = 4 * (i * size + layers[layer]!);
-        new Uint8Array(this.#memory.buffer, to, 4 * floats).set(
-          states.subarray(at, at + 4 * floats),
-        );
-      };
-      give(after, this.#live - from);
-      // Copies of a layer are contiguous: src/kv/kv_cache.h.
-      due.forEach(({ copy }, i) => give(Math.min(before, after) + 4 * floats * copy, count + i));
-    });
+        new Uint8Array(heap, place, 4 * floats).set(states.subarray(at, at + 4 * floats));
+      }),
+    );
+    const steps = words[Word.Steps] ? words[Word.NChosen]! : 1;
+    if (steps) this.#made[this.#slot]![this.liveAt(steps) & 1] = words[Word.Serial]!;
   }
 
-  /** The copies that are read back: both of a queue, which may end at any step. */
-  #read(words: Uint32Array): { from: number; count: number } {
-    return words[Word.Steps] ? { from: 0, count: kLive } : { from: this.liveAt(1), count: 1 };
+  /** Computes a request of the engine for states instead of a pass. */
+  async serve(words: Uint32Array): Promise<void> {
+    const serial = words[Word.Serial];
+    const given = (): boolean =>
+      words[Word.Lost] !== 0 ||
+      words[Word.Serial] !== serial ||
+      words[Word.State] !== PassState.Wanted ||
+      !words[Word.Fetch];
+    await this.#fetch(words[Word.Fetch]!, given);
+    if (!given()) words[Word.State] = PassState.Done;
+  }
+
+  /**
+   * Gives memory the states that it lacks of the sequence in `slot`, or of the selected one. If the GPU
+   * is lost, they are forgotten. No pass of that sequence may run.
+   */
+  async keep(engine: StateSource, slot?: number): Promise<void> {
+    const { host } = this.#resources;
+    const lost = (): boolean => wordsOf(host)[Word.Lost] !== 0;
+    for (;;) {
+      if (slot !== undefined) engine.select(slot);
+      const request = engine.missingStates!();
+      if (!request) return;
+      await this.#fetch(request, lost).catch((error: unknown) => {
+        if (!lost()) throw error;
+      });
+    }
+  }
+
+  /** Copies the states of a StateFetch to memory, unless that is `given` up. */
+  #fetch(address: number, given: () => boolean): Promise<void> {
+    const { host } = this.#resources;
+    const request = [...new Uint32Array(host.memory.buffer, address, 4)];
+    const next = this.#fetching.then(() => (given() ? undefined : this.#copy(request, given)));
+    this.#fetching = next.catch(() => {});
+    return next;
+  }
+
+  async #copy([slot, id, places, away]: number[], given: () => boolean): Promise<void> {
+    const { host, memory, layout } = this.#resources;
+    const { layers } = layout.states;
+    const staging = this.#staging;
+    const copy = this.#made[slot!]!.indexOf(id!);
+    if (copy < 0) throw new Error('a recurrent state is missing');
+    const [from, at] =
+      copy === kBeside
+        ? [this.#beside[slot!]!, 0]
+        : [memory.arena, 4 * this.#place(2 * slot! + copy)];
+    this.#submit((encoder) => encoder.copyBufferToBuffer(from, at, staging, 0, staging.size));
+    await staging.mapAsync(Usage.MapRead);
+    try {
+      if (given()) return;
+      const states = new Uint8Array(staging.getMappedRange());
+      const heap = host.memory.buffer;
+      this.#each(places!, 4, (layer, floats, place) => {
+        const begin = 4 * layers[layer]!;
+        new Uint8Array(heap, place, 4 * floats).set(states.subarray(begin, begin + 4 * floats));
+      });
+      new Uint32Array(heap, away, 1)[0] = 0;
+    } finally {
+      staging.unmap();
+    }
+  }
+
+  #submit(record: (encoder: GPUCommandEncoder) => void): void {
+    const { device } = this.#resources;
+    const encoder = device.createCommandEncoder();
+    record(encoder);
+    device.queue.submit([encoder.finish()]);
+  }
+
+  #place(copy: number, layer = 0): number {
+    return statePlace(this.#resources.layout.states, layer, copy);
   }
 
   /** Checkpoints of the pass: ascending, `checkpointEvery` positions apart. */
   #due(words: Uint32Array): { position: number; copy: number }[] {
-    const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.NDue]!);
+    const all = new Uint32Array(words.buffer, words[Word.Due], 2 * words[Word.NDue]!);
     return Array.from({ length: words[Word.NDue]! }, (_, i) => ({
       position: all[2 * i]!,
       copy: all[2 * i + 1]!,
     }));
   }
 
-  /** Visits each layer with a state, and the addresses of its states before and after the pass. */
+  /** Visits each layer with a state, and its address in a table of them, `step` bytes apart. */
   #each(
-    words: Uint32Array,
-    visit: (layer: number, floats: number, before: number, after: number) => void,
+    table: number,
+    step: number,
+    visit: (layer: number, floats: number, place: number) => void,
   ): void {
-    this.#program.caches.forEach(({ state }, layer) => {
-      if (!state) return;
-      const [before, after] = new Uint32Array(
-        this.#memory.buffer,
-        words[Word.Rows]! + 16 * layer + 8,
-        2,
-      ) as unknown as [number, number];
-      visit(layer, state, before, after);
+    const { memory, program } = this.#resources.host;
+    program.caches.forEach(({ state }, layer) => {
+      if (state) visit(layer, state, new Uint32Array(memory.buffer, table + step * layer, 1)[0]!);
     });
   }
 }

@@ -28,9 +28,8 @@ export function makeSequences(resources: Resources, parts: Parts): Sequences {
     tablesOf(program).map((table) => [table, buffers.make(tableBytes(program, table), storage)]),
   );
   const caches: GpuKvCache[] = [];
-  const states =
-    recurrent && new recurrent.GpuRecurrentStates(program, layout.states, memory, arena);
-  const ops = [recurrent?.recurrentOps(program, layout.states), rareOps?.(program, layout)];
+  const states = recurrent && new recurrent.GpuRecurrentStates(resources);
+  const ops = [states?.ops, rareOps?.(program, layout)];
   const { Writer: Own, each } = parallel?.(Writer, program, memory) ?? { Writer, each: alone };
   const of = each(() => {
     const cache = new GpuKvCache(program, memory, buffers, rows);

@@ -5,33 +5,31 @@ import type { Program } from './program.js';
 
 /** Offsets of the states in the arena, in floats. */
 export interface StatePlan {
-  /** Offset of the first copy. */
+  /** Offset of the first copy. Each sequence has two, 2 × slot and the next; checkpoints follow them. */
   at: number;
   /** Floats per copy, all layers together. */
   size: number;
   /** Offset of each layer in a copy. */
   layers: number[];
-  /** Maximum number of checkpoints in a pass. */
+  /** Bytes that are read back after the largest pass: its checkpoints. */
   due: number;
+  /** Bytes of buffers of their own: a copy for each sequence, and one that memory reads. */
+  beside: number;
 }
-
-/** Copies that alternate as the state before and after a pass or a queued step. Checkpoints follow them. */
-export const kLive = 2;
 
 export function planStates(program: Program, take: (floats: number) => number): StatePlan {
   let size = 0;
   const layers = program.caches.map(({ state }) => (size += state) - state);
   const due = Math.min(program.checkpoints, Math.ceil(program.nBatch / program.checkpointEvery));
-  return { at: take((kLive + due) * size), size, layers, due };
+  const at = take((2 * program.parallel + due) * size);
+  const bytes = 4 * size;
+  return { at, size, layers, due: bytes * due, beside: bytes * (program.parallel + 1) };
 }
-
-/** Bytes that are read back after the largest pass. */
-export const stateBytes = ({ size, due }: StatePlan): number => 4 * size * (kLive + due);
 
 /** States of a pass. */
 export interface Carrying {
   /** The copy that it starts with. */
-  live: 0 | 1;
+  live: number;
   /** Tokens of the pass before the first checkpoint; 0: there is none. */
   due: number;
   /** In a queue of steps: the place in the arena that ends it. */

@@ -19,7 +19,7 @@ export class StepReplays {
    * By sequence: of single steps and of queued ones, each by the copy of the recurrent states that they
    * begin with.
    */
-  readonly #replays = new Map<number, Replay>();
+  readonly #replays = new Map<string, Replay>();
   /** There was no room for parameters. */
   #full = false;
 
@@ -50,7 +50,7 @@ export class StepReplays {
   /** Replays a step of one token of sequence `slot`. False: it has to be recorded. */
   play(recording: Recording, rows: Rows, queued: boolean, slot: number): boolean {
     const { first, step, states } = rows;
-    const key = 4 * slot + states.live + (queued ? 2 : 0);
+    const key = `${[slot, states.live, queued]}`;
     const kind = queued ? this.#queue.kind : '';
     let replay = this.#replays.get(key);
     if (!replay?.covers(kind, first)) {

@@ -282,6 +282,8 @@ export interface EngineBinding {
   attachGpu?(): string;
   /** Keeps no weights in memory for the first `layers` layers. false: error(). */
   offloadLayers?(layers: number): boolean;
+  /** What memory lacks of the selected sequence's recurrent states (gpu/recurrent-states.ts); 0: nothing. */
+  missingStates?(): number;
   delete(): void;
 }
 

@@ -116,10 +116,10 @@ export class GenerationLoop {
     if (!binding.begin(tokens, spec)) throw errorOf(binding);
     callbacks.begun();
     this.#reported = 0;
-    return new Promise((resolve, reject) => {
+    return new Promise<GenerationResult>((resolve, reject) => {
       this.#answers.add({ ...callbacks, slot, text: '', spec, resolve, reject });
       if (!this.#driving) void this.#drive();
-    });
+    }).finally(() => this.keepStates(slot));
   }
 
   /** Steps all generations until none are left. An error that is not one slot's ends all. */
@@ -201,6 +201,12 @@ export class GenerationLoop {
       if (step === Step.Failed) throw this.#failure();
     }
     return true;
+  }
+
+  /** Gives memory the recurrent states that only a GPU has, for what reads or moves the sequence. */
+  keepStates(slot?: number): Promise<void> | undefined {
+    const { gpu, binding } = this.#engine;
+    return gpu?.executor.states?.keep(binding, slot);
   }
 
   /** Error of a forward pass. After a loss of the GPU, memory may be too small for its KV cache. */

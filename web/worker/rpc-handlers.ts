@@ -323,6 +323,7 @@ export class RpcHandlers {
       const begun = row === undefined ? binding.append(tokens) : binding.appendWhole(tokens, row);
       if (!begun) throw errorOf(binding);
       if (!(await this.#running.pass(cancelFlag))) throw abortError();
+      await this.#running.keepStates();
     } catch (error) {
       binding.clear(); // also drops the pass, which would block the next one
       throw error;
