@@ -31,7 +31,7 @@ const limits = {
   'gpu-types.js': [20 * kB, 5.2 * kB], // only for rare quantization types
   'gpu-pictures.js': [36 * kB, 13 * kB], // only for prompts with pictures
   'gpu-kv.js': [18 * kB, 7.2 * kB], // only for a KV cache that is quantized, evicts or exceeds memory
-  'gpu-lora.js': [4 * kB, 2 * kB], // only for LoRA adapters
+  'gpu-lora.js': [6 * kB, 3 * kB], // only for LoRA adapters
   'gpu-parallel.js': [2.3 * kB, 1.2 * kB], // only for several sequences
   'gpu-recurrent.js': [15 * kB, 5.1 * kB], // only for models with recurrent layers; 0.6 kB are states that stay on the GPU
   'gpu-ops.js': [2 * kB, 1 * kB], // only for latent attention with a matrix per head

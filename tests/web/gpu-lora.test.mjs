@@ -8,8 +8,9 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
-import { budgetOf, checkLogits, kNmse, setup } from './gpu-page.mjs';
+import { budgetOf, checkLogits, kNmse, models, setup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
+import { writeAdapter } from './lora-file.mjs';
 
 const fixtures = join(root, '..', 'shared', 'fixtures');
 const folder = join(fixtures, 'lora');
@@ -25,8 +26,61 @@ const named = (name) => cases.find((one) => one.name === name);
 const fileOf = ({ model }) => join(fixtures, model);
 const adaptersOf = ({ adapters }) =>
   adapters.map(({ file, scale }) => ({ source: join(folder, file), scale }));
-/** Experts of a mixture are changed by these. */
-const kExperts = /^qwen3moe/;
+
+/** Of families: matrices that adapters of the fixtures do not change, as [name, columns, rows, slices]. */
+const kMatrices = {
+  // All layers' rows of one matrix.
+  gemma4: [
+    ['per_layer_model_proj', 64, 192],
+    ['blk.0.inp_gate', 64, 32],
+  ],
+  // AltUp's coefficients and streams.
+  gemma3n: [
+    ['per_layer_model_proj', 32, 5632],
+    ['blk.0.altup_predict_coef', 4, 16],
+    ['blk.1.altup_predict_coef', 4, 16],
+    ['blk.0.altup_correct_coef', 4, 4],
+    ['blk.21.altup_correct_coef', 4, 4],
+    ['blk.1.altup_router', 32, 4],
+    ['blk.0.laurel_l', 32, 64],
+    ['altup_proj', 32, 32, 3],
+    ['altup_unembd_proj', 32, 32, 3],
+  ],
+  // A matrix per head.
+  deepseek2: [
+    ['blk.0.attn_k_b', 32, 32, 4],
+    ['blk.1.attn_v_b', 32, 32, 4],
+    ['blk.1.ffn_down_exps', 32, 64, 8],
+  ],
+  // Experts with biases, weighed inputs, and gate and up in one tensor.
+  'gpt-oss': [
+    ['blk.0.ffn_gate_exps', 64, 32, 4],
+    ['blk.1.ffn_up_exps', 64, 32, 4],
+    ['blk.1.ffn_down_exps', 32, 64, 4],
+  ],
+  llama4: [
+    ['blk.1.ffn_gate_exps', 32, 32, 6],
+    ['blk.1.ffn_up_exps', 32, 32, 6],
+    ['blk.3.ffn_down_exps', 32, 32, 6],
+  ],
+  'gemma4-moe': [
+    ['blk.0.ffn_gate_up_exps', 64, 64, 4],
+    ['blk.1.ffn_down_exps', 32, 64, 4],
+  ],
+};
+/** What these add is far from what rounding does. */
+const kChange = 1e-2;
+const kFamilies = models('families');
+
+/** How far logits are from others. */
+function nmse(found, expected) {
+  let [error, sum] = [0, 0];
+  for (const [i, value] of expected.entries()) {
+    error += (found[i] - value) ** 2;
+    sum += value ** 2;
+  }
+  return error / sum;
+}
 
 function check(one, logits) {
   const bytes = readFileSync(join(folder, one.logits));
@@ -89,9 +143,7 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
     return tokens;
   }
 
-  for (const model of [
-    ...new Set(cases.filter(({ name }) => !kExperts.test(name)).map(({ model }) => model)),
-  ])
+  for (const model of new Set(cases.map(({ model }) => model)))
     // prettier-ignore
     test(model, { skip: !/llama-gqa/.test(model) && longOnly }, async () => {
       // The short suite has one adapter, and both.
@@ -184,18 +236,55 @@ describe('LoRA adapters on the GPU', { skip, timeout: 900_000 }, () => {
       });
   });
 
+  for (const [name, matrices] of Object.entries(kMatrices))
+    test(
+      `${name}: the GPU adds to ${matrices.map(([name]) => name).join(', ')}`,
+      { skip: name !== 'gemma4' && longOnly },
+      async () => {
+        const { prompt } = kFamilies.find((one) => one.name === name);
+        const one = { model: `families/${name}.gguf`, prompt: prompt.slice(0, 12) };
+        const lora = [{ source: writeAdapter(name, matrices) }];
+        const cpu = await globalThis.loadCpu(fileOf(one), { contextLength: 128 });
+        const bare = await cpu.logits(one.prompt);
+        await cpu.setAdapters(lora);
+        const expected = await cpu.logits(one.prompt);
+        assert.ok(nmse(bare, expected) > kChange, `${nmse(bare, expected)}: it changes logits`);
+        await onGpu(one, {}, async (gpu, warnings) => {
+          const before = await gpu.logits(one.prompt);
+          assert.ok(nmse(before, bare) < kNmse);
+          await gpu.setAdapters(lora);
+          const { gpuPasses } = gpu.stats().engine;
+          for (const tokens of [one.prompt, one.prompt.slice(0, 3)]) {
+            const error = nmse(await gpu.logits(tokens), await cpu.logits(tokens));
+            assert.ok(error < kNmse, `NMSE ${error} of ${tokens.length} tokens`);
+          }
+          agree(await generated(gpu, one), await choices(cpu, one.prompt, kTokens), name);
+          assert.ok(gpu.stats().engine.gpuPasses > gpuPasses + 4, 'the GPU computes');
+          await gpu.setAdapters([]);
+          assert.deepEqual(await gpu.logits(one.prompt), before);
+          assert.deepEqual(warnings, []);
+        });
+        await cpu.dispose();
+      },
+    );
+
+  // Experts with more hidden values than an embedding has.
   test('the CPU computes what the GPU cannot apply, with a warning', async () => {
-    const one = named('qwen3moe.ab');
-    const plain = { ...one, adapters: [] };
+    const { prompt } = kFamilies.find(({ name }) => name === 'jamba');
+    const one = { model: 'families/jamba.gguf', prompt };
+    const lora = [{ source: writeAdapter('jamba', [['blk.1.ffn_down_exps', 96, 64, 4]]) }];
+    const cpu = await globalThis.loadCpu(fileOf(one), { contextLength: 128, lora });
+    const expected = await logitsOf(cpu, one);
+    await cpu.dispose();
     await onGpu(one, {}, async (gpu, warnings) => {
-      const bare = await logitsOf(gpu, plain);
+      const bare = await logitsOf(gpu, one);
       const { gpuPasses } = gpu.stats().engine;
-      await gpu.setAdapters(adaptersOf(one));
-      check(one, await logitsOf(gpu, one));
+      await gpu.setAdapters(lora);
+      assert.deepEqual(await logitsOf(gpu, one), expected);
       assert.equal(gpu.stats().engine.gpuPasses, gpuPasses);
       assert.deepEqual(warnings, ['CPU_FALLBACK']);
       await gpu.setAdapters([]);
-      assert.deepEqual(await logitsOf(gpu, plain), bare);
+      assert.deepEqual(await logitsOf(gpu, one), bare);
       assert.ok(gpu.stats().engine.gpuPasses > gpuPasses);
     });
   });

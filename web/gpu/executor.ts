@@ -109,8 +109,8 @@ export class GpuExecutor {
       if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
         throw new SluiceError(
           'NOT_SUPPORTED',
-          `The GPU's buffers have at most ${most} bytes, and this context needs more: load with ` +
-            'a smaller contextLength.',
+          `The GPU's buffers have at most ${most} bytes. This context needs more: load with a ` +
+            'smaller contextLength.',
         );
       }
       const limits = {

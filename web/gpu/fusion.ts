@@ -16,20 +16,9 @@ import {
   type Op,
   type Program,
 } from './program.js';
+import type { Step } from './record.js';
 
-export interface Step {
-  /** Index of the operation. `norm` and `act` are fused with it. */
-  index: number;
-  op: Op;
-  norm?: Op;
-  act?: Op;
-  /** Norm: what adds it to the residual stream. */
-  residual?: Op;
-  /** RoPE: norms of heads before it, of queries, keys and values. */
-  heads?: Op[];
-  /** RoPE: also stores keys and values. Attention: they are already stored. */
-  stores?: boolean;
-}
+export type { Step };
 
 /** States that an invocation of the selective scan keeps in registers, at most. */
 const kMaxScanKeys = 256;

@@ -58,7 +58,7 @@ function mergeWeights({ ops, mats }: Program, i: number): void {
     !streamTypes.includes(type)
   )
     return;
-  ops[i] = { ...op, whole: [mat], inCol: product.inCol };
+  ops[i] = { ...op, whole: [mat], apart: product, inCol: product.inCol };
   ops[i - 1] = nothing(product);
 }
 
@@ -246,8 +246,9 @@ function mergeParts({ ops, mats, widths }: Program, parts: Part[]): void {
   }
   const [part] = product.parts;
   mats[part!.mat] = { ...mats[part!.mat]!, rows: all };
+  const others = parts.slice(1).map(({ all }) => all[0]!.parts[0]!.mat);
   const merged = [
-    { ...product, out: Buf.First, parts: [{ ...part!, outCol: column }] },
+    { ...product, out: Buf.First, parts: [{ ...part!, outCol: column, others }] },
     { ...norm, ...place, in: Buf.First, inCol: column, heads: parts.length },
     { ...rows, ...place, n: all },
     { ...scale, ...place, in: Buf.First, inCol: column, n: all },

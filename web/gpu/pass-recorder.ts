@@ -85,6 +85,7 @@ export class PassRecorder {
         {
           ...this.#resources,
           ...this.#resources.host,
+          ...this.sequence,
           plan: this.#plan,
           planFor: this.#planFor,
           arrange: async (plan) => {
@@ -98,9 +99,10 @@ export class PassRecorder {
         before,
       );
     }
+    if (given()) return;
     // Its weights stream from now on: a step at a time.
-    if (!given() && words[Word.Steps] && !this.queue.steps) words[Word.State] = PassState.Done;
-    if (!given()) this.#units.ahead();
+    if (words[Word.Steps] && !this.queue.steps) words[Word.State] = PassState.Done;
+    else this.#units.ahead();
   }
 
   /**
@@ -150,8 +152,9 @@ export class PassRecorder {
     if (queued) this.queue.embed(to, rows, this.#units.place);
     for (const step of this.#stepsFor(rows)) {
       if (!this.#beginStep(to, step, rows, 0, nRows)) break;
-      this.#units.each(step.index, (unit, buffer) => writer.products(to, step, unit, buffer, rows));
-      this.#finishStep(to, step, rows);
+      const { by = writer } = step;
+      this.#units.each(step.index, (unit, buffer) => by.products(to, step, unit, buffer, rows));
+      by.finish(to, step, rows);
     }
     if (queued) this.queue.choose(to, rows);
   }
@@ -162,13 +165,6 @@ export class PassRecorder {
     if (step.op.kind === OpKind.Select) writer.select(to, rows, firstRow, nRows);
     else if (step.op.kind !== OpKind.Matmul) writer.simple(to, step, rows);
     return rows.tokens > 0;
-  }
-
-  /** Records what follows the weights. */
-  #finishStep(to: Recorder, step: Step, rows: Rows): void {
-    const { writer } = this.sequence;
-    writer.finish(to, step, rows);
-    this.#adapters?.add(to, step, rows, writer);
   }
 
   /** Records the steps of a queue, and submits some early; false if it was cancelled. */
@@ -231,14 +227,14 @@ export class PassRecorder {
     const pieces = new Pieces(device.queue, recording, given);
     const steps = this.#stepsFor(rows);
     for (const [i, step] of steps.entries()) {
-      const { op } = step;
+      const { op, by = writer } = step;
       words[Word.Layer] = op.layer;
       if (!this.#beginStep(recording.to(), step, rows, firstRow, nRows)) break;
       const bytes = await this.#units.record(step.index, recording, given, (unit, buffer) =>
-        writer.products(recording.to(), step, unit, buffer, rows),
+        by.products(recording.to(), step, unit, buffer, rows),
       );
       if (bytes < 0) return false;
-      this.#finishStep(recording.to(), step, rows);
+      by.finish(recording.to(), step, rows);
       if (rows.media && steps[i + 1]?.op.layer !== op.layer)
         writer.deepstack(recording.to(), op.layer, rows);
       // Parameters of more dispatches have no room.

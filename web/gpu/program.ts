@@ -78,6 +78,8 @@ export interface MatPart {
   bias: number;
   outCol: number;
   factor: number;
+  /** Set by merged-ops.ts: matrices whose rows follow, of the same tensor. */
+  others?: number[];
 }
 
 /** An operation. All kinds have the same fields; src/model/op.h documents which ones each uses. */
@@ -137,6 +139,8 @@ export interface Op {
   /** Set by merged-ops.ts: operations that this one computes, too, and matrices that a dispatch of it reads whole. */
   merged?: Op[];
   whole?: number[];
+  /** The multiplication by `whole`, for adapters that change it. */
+  apart?: Op;
   /** Of Activate, if it is not behind the gate. */
   up?: [buf: Buf, column: number];
 }

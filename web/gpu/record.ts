@@ -19,7 +19,6 @@ import type { KvEviction } from './eviction.js';
 import type { KvCopies } from './kv-cache.js';
 import { planStates, type Carrying, type StatePlan } from './state-plan.js';
 import { planQueue, type QueuePlan } from './queue-plan.js';
-import type { Step } from './fusion.js';
 import { align, type Unit } from './plan.js';
 
 /** Offsets and sizes in the arena, in floats. */
@@ -126,6 +125,23 @@ export const numbersOf = (program: Program): number =>
 /** Bytes of a batch's rows of a table. */
 export const tableBytes = ({ mats, tables, nBatch }: Program, table: number): number =>
   align(nBatch * mats[tables[table]!]!.rowBytes, 16);
+
+/** An operation and what fusion.ts fuses with it. */
+export interface Step {
+  /** Index of the operation. `norm` and `act` are fused with it. */
+  index: number;
+  op: Op;
+  norm?: Op;
+  act?: Op;
+  /** Norm: what adds it to the residual stream. */
+  residual?: Op;
+  /** RoPE: norms of heads before it, of queries, keys and values. */
+  heads?: Op[];
+  /** RoPE: also stores keys and values. Attention: they are already stored. */
+  stores?: boolean;
+  /** In place of the writer: lora.ts. */
+  by?: Pick<Writer, 'products' | 'finish'>;
+}
 
 /** Rows of a batch that the current operation processes. */
 export interface Rows {
@@ -316,25 +332,26 @@ export class Writer {
     });
   }
 
+  /** Gate (0), up (1) or down (2) of a unit's experts; none: they have no gate. */
+  experts(numbers: number[], { pieces }: Unit, buffer: GPUBuffer, of: number): Part[] {
+    return pieces
+      .filter(({ part }) => part === of)
+      .slice(0, 1)
+      .map(({ mat, rows, at }) => ({
+        weights: { type: this.#program.mats[mat]!.type, buffer, offset: at },
+        rows,
+        column: 0,
+        bias: this.vec(numbers[Mix.GateBias + of]!),
+        factor: this.vec(numbers[Mix.GateScale + of]!),
+      }));
+  }
+
   /** Records the experts of a unit, for the tokens that are routed to them. */
   #experts(to: Recorder, op: Op, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { numbers } = this.#program.moes[op.moe]!;
-    const { mats } = this.#program;
     const { ids, weights, hidden, given } = this.#layout.experts;
     const [used, ff] = [numbers[Mix.Used]!, numbers[Mix.Ff]!];
-    const part = (of: number): Part[] => {
-      const piece = unit.pieces.find(({ part }) => part === of);
-      if (!piece) return [];
-      return [
-        {
-          weights: { type: mats[piece.mat]!.type, buffer, offset: piece.at },
-          rows: piece.rows,
-          column: 0,
-          bias: this.vec(numbers[Mix.GateBias + of]!),
-          factor: this.vec(numbers[Mix.GateScale + of]!),
-        },
-      ];
-    };
+    const part = (of: number) => this.experts(numbers, unit, buffer, of);
     const tokens = rows.tokens * used;
     const experts = { ids, ...unit.experts! };
     to.matmul({
