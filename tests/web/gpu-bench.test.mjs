@@ -112,7 +112,7 @@ test(
     assert.equal(error, undefined);
     // Two layers of six dispatches, the head, the embedding, and two for the choice.
     assert.equal(decode.dispatches, 16);
-    assert.ok(decode.weightBytes > 1e6 && prefill.tokensPerSecond > 0 && shareOfCopyBandwidth > 0);
+    assert.ok(decode.weightBytes > 8e5 && prefill.tokensPerSecond > 0 && shareOfCopyBandwidth > 0);
     assert.ok(decode.encodeMs > 0 && decode.commandsMs > 0 && decode.waitMs > 0);
     assert.ok(probe.encodeDispatchMs > 0);
     const measured = Object.values(kernels).reduce((sum, { count }) => sum + count, 0);
