@@ -373,8 +373,11 @@ for (const model of queuing)
         const [options, queues] = kQueues[i];
         assert.deepEqual(queued.tokens, single.tokens, JSON.stringify(options));
         assert.equal(single.submits, single.passes);
-        // A queue of four steps is two submits, and the prompt and the last step one each.
-        if (queues) assert.ok(queued.submits <= 3 + (kQueued - 2) / 2, `${queued.submits} submits`);
+        // A queue of four steps is two submits, and the prompt and the last step one each. Where penalized
+        // logits are as close as rounding, the CPU samples one token, which is a submit more.
+        const most = 3 + (kQueued - 2) / 2 + Number('repeatPenalty' in options);
+        if (queues)
+          assert.ok(queued.submits <= most, `${queued.submits}: ${JSON.stringify(options)}`);
         else assert.equal(queued.submits, single.submits);
       }
       assert.deepEqual(stopped[0], stopped[1]);
