@@ -2,7 +2,9 @@
 // policy: the choice behind each of the CPU's tokens while blocks are evicted, queued steps, sequences
 // in turns, states that move between the devices, and a lost GPU.
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
+import { Engine } from '../../dist/node.js';
 import { extent, longOnly } from '../extent.mjs';
 import { choice, generate, load as loadModel, named, repeated } from './gpu-kv.mjs';
 import { noSoftwareAdapter, useSoftwareAdapter } from './gpu-node.mjs';
@@ -85,6 +87,25 @@ describe('KV cache eviction on the GPU', { skip: noSoftwareAdapter }, () => {
       code: 'NOT_SUPPORTED',
       message: /unsupported: this type of KV cache/,
     });
+  });
+
+  test('a KV cache that evicts has to fit in memory, and is never on the GPU alone', async () => {
+    const { folder, file } = named('llama-gqa');
+    const inspect = (more) =>
+      Engine.inspect(join(folder, file), {
+        ...{ device: 'webgpu', contextLength: 32768, memoryBudget: 8e6 },
+        ...{ cache: 'none', threads: 1 },
+        ...more,
+      });
+    assert.ok((await inspect({})).plan.kvOnGpu > 8e6);
+    for (const kvPolicy of ['window', 'heavy-hitter']) {
+      await assert.rejects(inspect({ kvPolicy, kvCapacity: 30000 }), {
+        code: 'BUDGET_TOO_SMALL',
+        message: /smallest that works is \d+ bytes/,
+      });
+      const { plan } = await inspect({ kvPolicy, kvCapacity: 512 });
+      assert.deepEqual([plan.kvOnGpu, plan.kv > 0], [0, true]);
+    }
   });
 });
 
