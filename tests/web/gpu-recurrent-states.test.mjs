@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { named, repeated } from './gpu-kv.mjs';
-import { noSwiftShader, openNode } from './gpu-node.mjs';
+import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { checkLosses, checkTwins, losses, models, setup } from './gpu-page.mjs';
 
 const lfm2 = named('lfm2');
@@ -45,7 +45,7 @@ async function next(teller, prompt, more) {
 const near = (ours, theirs, what, most = 1e-3) =>
   assert.ok(Math.abs(ours - theirs) < most, `${what}: ${ours} for ${theirs}`);
 
-describe('recurrent states on the GPU', { skip: noSwiftShader, timeout: 900_000 }, () => {
+describe('recurrent states on the GPU', { skip: noSoftwareAdapter, timeout: 900_000 }, () => {
   let tab;
   before(async () => (tab = await openNode(setup)));
   after(async () => {
