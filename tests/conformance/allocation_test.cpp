@@ -29,7 +29,7 @@ extern "C" void* aligned_alloc(size_t alignment, size_t size) {
 void* operator new(size_t size) {
   n_allocations.fetch_add(1);
   if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
+  std::abort();
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
