@@ -222,8 +222,8 @@ for (const [name, [aLayer, ofHead]] of Object.entries(kDispatches)) {
           const after = gpuEngine.stats().engine;
           const names = ['gpuPasses', 'submits', 'dispatches', 'weightBytes'];
           const counts = names.map((name) => [name, after[name] - before[name]]);
-          const { layers, uploaded } = after;
-          return { ...Object.fromEntries(counts), layers, uploaded };
+          const { layers } = gpuEngine.info;
+          return { ...Object.fromEntries(counts), layers, uploaded: after.uploaded };
         },
         address(model),
         options,
