@@ -9,7 +9,7 @@ import { after, before, describe, test } from 'node:test';
 import { extent, longOnly } from '../extent.mjs';
 import { noSoftwareAdapter, openNode } from './gpu-node.mjs';
 import { budgetOf, checkLogits, kNmse, models, setup } from './gpu-page.mjs';
-import { root } from './helpers.mjs';
+import { nmse, root } from './helpers.mjs';
 import { writeAdapter } from './lora-file.mjs';
 
 const fixtures = join(root, '..', 'shared', 'fixtures');
@@ -71,16 +71,6 @@ const kMatrices = {
 /** What these add is far from what rounding does. */
 const kChange = 1e-2;
 const kFamilies = models('families');
-
-/** How far logits are from others. */
-function nmse(found, expected) {
-  let [error, sum] = [0, 0];
-  for (const [i, value] of expected.entries()) {
-    error += (found[i] - value) ** 2;
-    sum += value ** 2;
-  }
-  return error / sum;
-}
 
 function check(one, logits) {
   const bytes = readFileSync(join(folder, one.logits));

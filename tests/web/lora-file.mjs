@@ -1,15 +1,8 @@
 // Writes a LoRA adapter as GGUF, with values that depend on nothing but the shapes.
 import { ggufHeader } from '../bench/gpu/gguf.mjs';
+import { random } from './random.mjs';
 
 const kRank = 3;
-
-/** Values from -1 to 1. */
-function* values(seed) {
-  for (let x = seed; ;) {
-    x = (Math.imul(x, 1664525) + 1013904223) >>> 0;
-    yield x / 2 ** 31 - 1;
-  }
-}
 
 /** A file for models of `arch`. `matrices`: [name, columns, rows, slices], slices of experts or heads. */
 export function writeAdapter(arch, matrices) {
@@ -32,8 +25,8 @@ export function writeAdapter(arch, matrices) {
   const bytes = new Uint8Array(size);
   bytes.set(header);
   const numbers = new Float32Array(bytes.buffer, header.length);
-  const random = values(7);
+  const next = random(7);
   // Padding between tensors has values, too.
-  for (let i = 0; i < numbers.length; i++) numbers[i] = random.next().value / 4;
+  for (let i = 0; i < numbers.length; i++) numbers[i] = next() / 2 - 1 / 4;
   return new Blob([bytes]);
 }

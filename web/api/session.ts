@@ -276,15 +276,10 @@ export class Session {
     if (!Array.isArray(saved.messages)) invalid("Pass what a session's save() returned.");
     const { state, ...rest } = saved;
     const own = snapshot(rest);
-    const signal = options?.signal;
     // A large state is copied only if it cannot be posted now.
-    const taken = signal || this.#line.waits || this.#engine.waits ? snapshot(state) : state;
+    const taken =
+      options?.signal || this.#line.waits || this.#engine.waits ? snapshot(state) : state;
     return this.#alive(options, async (commit) => {
-      if (signal) {
-        await null; // an abort in the task of the call comes in time
-        throwIfAborted(signal);
-        this.#mustLive();
-      }
       commit();
       await (own.tokens.length > 0
         ? this.#engine.ask('restoreState', this.#sequence, taken)
@@ -352,6 +347,7 @@ export class Session {
       this.#mustLive();
       const { signal } = options ?? {};
       const begin = async (): Promise<T> => {
+        if (signal) await null; // an abort in the task of the call comes in time
         throwIfAborted(signal);
         this.#mustLive();
         return work(commit);

@@ -18,8 +18,6 @@ import {
 } from './program.js';
 import type { Step } from './record.js';
 
-export type { Step };
-
 /** States that an invocation of the selective scan keeps in registers, at most. */
 const kMaxScanKeys = 256;
 const kDone = new Set([

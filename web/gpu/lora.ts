@@ -5,7 +5,6 @@
 // So are AltUp's coefficients. Experts and heads have a pair of matrices each, behind one another.
 
 import { Usage, type Buffers } from './buffers.js';
-import type { Step } from './fusion.js';
 import { attentionScratch } from './kernels/attention.js';
 import { kFewTokens } from './kernels/matmul.js';
 import type { Experts, Part, Place, Recorder } from './kernels.js';
@@ -20,7 +19,7 @@ import {
   type Op,
   type Program,
 } from './program.js';
-import type { Layout, Rows, Writer } from './record.js';
+import type { Layout, Rows, Step, Writer } from './record.js';
 
 /** AdapterSet::Term, in words: a, b and the scale. A matrix: type, layout, rows, columns, address. */
 const kTerm = 18;

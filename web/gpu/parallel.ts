@@ -8,8 +8,7 @@ import type { Recorder } from './kernels.js';
 import { kSplit } from './kernels/attention.js';
 import type { KvCopies } from './kv-cache.js';
 import { Buf, kWords, OpKind, Word, type Program } from './program.js';
-import type { GpuSequence, Lane, LaneRows, Rows, Writer } from './record.js';
-import type { Step } from './fusion.js';
+import type { GpuSequence, Lane, LaneRows, Rows, Step, Writer } from './record.js';
 
 const kOfLanes = new Set([OpKind.Rope, OpKind.Attention, OpKind.Temperature, OpKind.Rows]);
 

@@ -8,11 +8,11 @@ import { OpKind, PassState, Word } from './program.js';
 import type { Recording } from './recording.js';
 import { loadAdapters } from './load-types.js';
 import type { Adapters } from './lora.js';
-import type { GpuSequence, Rows } from './record.js';
+import type { GpuSequence, Rows, Step } from './record.js';
 import { wordsOf, type Resources } from './resources.js';
 import type { Sequences } from './sequences.js';
 import { kStateless } from './state-plan.js';
-import { hiddenSteps, stepsOf, type Step } from './fusion.js';
+import { hiddenSteps, stepsOf } from './fusion.js';
 import { StepQueue } from './step-queue.js';
 import { StepReplays } from './step-replays.js';
 
